@@ -1,0 +1,1 @@
+"""The CPU backend: `torch.export` and AOTInductor, one shared object per bucket."""

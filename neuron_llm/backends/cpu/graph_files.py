@@ -1,0 +1,47 @@
+"""The files of one compiled graph, and the description that goes with them. Knows no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from neuron_llm.backends.protocol import BuiltGraph, ConstantSpec, TensorSpec
+
+GRAPH_FILE = "graph.so"
+DESCRIPTION_FILE = "graph.json"
+CONSTANTS_FILE = "constants.safetensors"
+
+
+def write_description(
+    directory: Path,
+    *,
+    inputs: Sequence[TensorSpec],
+    constants: Sequence[ConstantSpec],
+    compile_seconds: float,
+) -> None:
+    """Write what `read_built_graph` reads."""
+    description = {
+        "inputs": [asdict(tensor) for tensor in inputs],
+        "constants": [asdict(constant) for constant in constants],
+        "compile_seconds": round(compile_seconds, 3),
+    }
+    (directory / DESCRIPTION_FILE).write_text(json.dumps(description, indent=1))
+
+
+def read_built_graph(directory: Path) -> BuiltGraph:
+    """Read a cache entry's description."""
+    description = json.loads((directory / DESCRIPTION_FILE).read_text())
+    return BuiltGraph(
+        directory=directory,
+        graph_key=directory.name,
+        constants=tuple(
+            ConstantSpec(c["name"], c["weight"], tuple(c["shape"]), c["dtype"])
+            for c in description["constants"]
+        ),
+        inputs=tuple(
+            TensorSpec(i["name"], tuple(i["shape"]), i["dtype"]) for i in description["inputs"]
+        ),
+        compile_seconds=description["compile_seconds"],
+    )

@@ -1,0 +1,221 @@
+"""What a backend promises: to compile the graphs of a plan, and to load and run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from neuron_llm.errors import ArtifactError
+from neuron_llm.scheduler.buckets import Bucket
+
+if TYPE_CHECKING:
+    import torch
+
+    from neuron_llm.backends.inputs import GraphInputs
+
+
+@dataclass(frozen=True)
+class GraphSpec:
+    """Everything that determines one graph, and nothing else: no path, no weight, no token id.
+
+    Attributes:
+        bucket: the static shape.
+        architecture: the Hugging Face configuration without identity and defaults of generation.
+        dtype: of weights, KV cache and logits: `float32`, `bfloat16` or `float16`.
+        max_model_len: sets the width of the prefill block table.
+        block_size: tokens per KV block.
+        num_blocks: KV blocks, the null block included.
+    """
+
+    bucket: Bucket
+    architecture: Mapping[str, Any]
+    dtype: str
+    max_model_len: int
+    block_size: int
+    num_blocks: int
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of one tensor that enters or leaves a graph."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class ConstantSpec:
+    """A weight or buffer that a graph reads.
+
+    Attributes:
+        name: what the compiled graph calls it.
+        weight: its name in the artifact's weights, or in the graph's own `constants.safetensors`.
+        shape: its shape.
+        dtype: its dtype.
+    """
+
+    name: str
+    weight: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class BuiltGraph:
+    """A graph in the compile cache.
+
+    Attributes:
+        directory: holds the compiled files, read-only from here on.
+        graph_key: content address of the exported graph.
+        constants: weights and buffers that the graph reads.
+        inputs: index tensors, in order; the KV caches follow them.
+        compile_seconds: what building it took, whenever that was.
+    """
+
+    directory: Path
+    graph_key: str
+    constants: tuple[ConstantSpec, ...]
+    inputs: tuple[TensorSpec, ...]
+    compile_seconds: float
+
+
+@dataclass(frozen=True)
+class BuildEvent:
+    """Progress of one graph, told to whoever renders it."""
+
+    graph: str
+    status: Literal["cached", "started", "built", "failed", "retried"]
+    seconds: float = 0.0
+
+
+BuildListener = Callable[[BuildEvent], None]
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """One call of `Backend.compile_graphs`.
+
+    Attributes:
+        specs: the graphs to have, in plan order.
+        cache_dir: root of the content-addressed cache.
+        num_jobs: processes that build at the same time.
+        on_event: called from the calling thread for every `BuildEvent`.
+    """
+
+    specs: tuple[GraphSpec, ...]
+    cache_dir: Path
+    num_jobs: int
+    on_event: BuildListener
+
+
+@dataclass(frozen=True)
+class KVCacheShape:
+    """The KV cache: per layer K and V `[num_blocks, block_size, num_kv_heads, head_dim]`."""
+
+    num_layers: int
+    num_blocks: int
+    block_size: int
+    num_kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True)
+class GraphFiles:
+    """One graph of an artifact, as a session loads it."""
+
+    bucket: Bucket
+    directory: Path
+    constants: tuple[ConstantSpec, ...]
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """One call of `Backend.load`: files that have been checked against the manifest.
+
+    Attributes:
+        graphs: every graph.
+        weights: the one safetensors file that all graphs share.
+        weight_aliases: tied weights, other name to stored name.
+        kv_cache: shape of the KV cache.
+        dtype: of the KV cache.
+    """
+
+    graphs: tuple[GraphFiles, ...]
+    weights: Path
+    weight_aliases: Mapping[str, str]
+    kv_cache: KVCacheShape
+    dtype: str
+
+
+class Session(Protocol):
+    """Loaded graphs over one set of weights and one KV cache."""
+
+    key_caches: list[torch.Tensor]
+    value_caches: list[torch.Tensor]
+
+    def execute(self, bucket: Bucket, inputs: GraphInputs) -> torch.Tensor:
+        """Run the bucket's graph; it updates the KV cache.
+
+        Returns:
+            logits `[num_seqs, vocab_size]`; rows past the real ones mean nothing.
+        """
+        ...
+
+
+class Backend(Protocol):
+    """Both halves of a backend."""
+
+    name: str
+
+    def cached_graphs(self, specs: Sequence[GraphSpec], cache_dir: Path) -> list[bool]:
+        """Return for each spec whether its graph is in the cache. Exports and builds nothing."""
+        ...
+
+    def compile_graphs(self, job: CompileJob) -> list[BuiltGraph]:
+        """Return the graphs of a job in order, from the cache or newly built.
+
+        Raises:
+            CompileError: graphs failed; the others are in the cache.
+        """
+        ...
+
+    def load(self, job: LoadJob) -> Session:
+        """Load graphs and weights and allocate the KV cache. Needs no compiler.
+
+        Raises:
+            ArtifactError: a weight is missing or has another shape or dtype than a graph needs.
+        """
+        ...
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions that a compiled graph depends on at run time."""
+        ...
+
+    def requirements(self) -> dict[str, list[str]]:
+        """Return what a graph compiled here needs of the machine that runs it."""
+        ...
+
+    def diagnose(
+        self, versions: Mapping[str, str], requirements: Mapping[str, Sequence[str]]
+    ) -> list[str]:
+        """Return every reason why graphs of those versions and requirements cannot run here."""
+        ...
+
+
+def get_backend(name: str) -> Backend:
+    """Return a backend by its configuration name. There is no fallback from one to another.
+
+    Raises:
+        ArtifactError: the backend does not run here.
+    """
+    if name == "cpu":
+        from neuron_llm.backends.cpu.backend import CpuBackend
+
+        return CpuBackend()
+    raise ArtifactError(
+        f"backend `{name}` is not available in this version",
+        hint="set `backend: cpu` in the configuration",
+    )

@@ -1,0 +1,1 @@
+"""Config to plan to graphs to artifact."""

@@ -1,0 +1,240 @@
+"""From a loaded configuration to an artifact on disk.
+
+The order is: plan, graphs (from the cache or built), weights once, tokenizer and configs, manifest.
+The artifact appears under its name in one step, when it is whole; a run that has the old one open
+keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from neuron_llm.backends.graph_cache import content_key
+from neuron_llm.backends.protocol import (
+    Backend,
+    BuildListener,
+    BuiltGraph,
+    CompileJob,
+    GraphSpec,
+    get_backend,
+)
+from neuron_llm.compile.checkpoint import checkpoint_of_gguf, copy_model_files, read_architecture
+from neuron_llm.compile.config_file import LoadedConfig
+from neuron_llm.compile.latest import mark_latest
+from neuron_llm.compile.manifest import (
+    GRAPHS_DIR,
+    MANIFEST_FILE,
+    TOKENIZER_DIR,
+    WEIGHTS_FILE,
+    ConstantEntry,
+    GraphEntry,
+    Manifest,
+    ModelEntry,
+    RuntimeSettings,
+    TensorEntry,
+    WeightsEntry,
+    describe_file,
+    read_manifest,
+)
+from neuron_llm.compile.plan import CompilePlan
+from neuron_llm.errors import ArtifactError
+from neuron_llm.scheduler.buckets import Bucket
+from neuron_llm.version import __version__
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How to compile, as opposed to what.
+
+    Attributes:
+        artifacts_dir: the artifact becomes `artifacts_dir/<configuration name>`.
+        cache_dir: root of the compile cache.
+        num_jobs: graphs that are built at the same time.
+        force: replace an artifact of another configuration.
+    """
+
+    artifacts_dir: Path
+    cache_dir: Path
+    num_jobs: int
+    force: bool
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """What `compile_artifact` did."""
+
+    artifact: Path
+    manifest: Manifest
+
+
+def compile_artifact(
+    loaded: LoadedConfig, plan: CompilePlan, options: CompileOptions, on_event: BuildListener
+) -> CompileResult:
+    """Compile every graph of a plan and write the artifact; it becomes the latest.
+
+    Args:
+        loaded: the configuration the plan was made from.
+        plan: what to compile.
+        options: where and how.
+        on_event: told about every graph.
+
+    Raises:
+        CompileError: graphs failed; the others are in the cache.
+        ArtifactError: an artifact of another configuration has the name and `force` is off.
+        ModelNotFoundError: the checkpoint is incomplete.
+    """
+    backend = get_backend(plan.backend)
+    destination = options.artifacts_dir / plan.name
+    _refuse_foreign(destination)
+    checkpoint = resolve_checkpoint(loaded, options.cache_dir)
+    built = backend.compile_graphs(
+        CompileJob(
+            specs=graph_specs(plan, checkpoint),
+            cache_dir=options.cache_dir,
+            num_jobs=options.num_jobs,
+            on_event=on_event,
+        )
+    )
+    options.artifacts_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.artifacts_dir, prefix=".compile-") as scratch:
+        directory = Path(scratch) / plan.name
+        directory.mkdir()
+        manifest = _write_artifact(directory, loaded, plan, checkpoint, (backend, built))
+        _replace(directory, destination, manifest, force=options.force)
+    mark_latest(destination)
+    return CompileResult(destination, manifest)
+
+
+def resolve_checkpoint(loaded: LoadedConfig, cache_dir: Path) -> Path:
+    """Return the Hugging Face directory of a configuration's model."""
+    model_path = loaded.model_path
+    assert model_path is not None, "a model from the hub is downloaded before it is planned"
+    return checkpoint_of_gguf(model_path, cache_dir) if model_path.is_file() else model_path
+
+
+def graph_specs(plan: CompilePlan, checkpoint: Path) -> tuple[GraphSpec, ...]:
+    """Return the specification of every graph of a plan, in plan order."""
+    architecture = read_architecture(checkpoint)
+    return tuple(
+        GraphSpec(
+            bucket=bucket,
+            architecture=architecture,
+            dtype=plan.dtype,
+            max_model_len=plan.max_model_len,
+            block_size=plan.block_size,
+            num_blocks=plan.num_blocks,
+        )
+        for bucket in plan.buckets.all
+    )
+
+
+def _write_artifact(
+    directory: Path,
+    loaded: LoadedConfig,
+    plan: CompilePlan,
+    checkpoint: Path,
+    compiled: tuple[Backend, Sequence[BuiltGraph]],
+) -> Manifest:
+    from neuron_llm.backends.inputs import torch_dtype
+    from neuron_llm.compile.weights import write_weights
+
+    backend, built = compiled
+    graphs = tuple(
+        _copy_graph(directory, bucket, graph)
+        for bucket, graph in zip(plan.buckets.all, built, strict=True)
+    )
+    aliases = write_weights(checkpoint, torch_dtype(plan.dtype), directory / WEIGHTS_FILE)
+    weights = WeightsEntry(file=describe_file(directory, directory / WEIGHTS_FILE), aliases=aliases)
+    copies = copy_model_files(checkpoint, directory, TOKENIZER_DIR)
+    files = tuple(describe_file(directory, path) for path in copies)
+    config = loaded.config.model_dump(mode="json")
+    identity = [
+        config,
+        [(graph.name, graph.graph_key) for graph in graphs],
+        weights.file.sha256,
+        [(entry.path, entry.sha256) for entry in files],
+    ]
+    manifest = Manifest(
+        artifact_id=content_key(identity)[:16],
+        name=plan.name,
+        neuron_llm_version=__version__,
+        backend=backend.name,
+        backend_versions=backend.versions(),
+        requirements=backend.requirements(),
+        config=config,
+        settings=_settings(plan),
+        model=ModelEntry(
+            model_type=plan.model.model_type,
+            num_layers=plan.model.num_layers,
+            num_kv_heads=plan.model.num_kv_heads,
+            head_dim=plan.model.head_dim,
+            vocab_size=plan.model.vocab_size,
+            revision=loaded.config.revision,
+        ),
+        graphs=graphs,
+        weights=weights,
+        files=files,
+    )
+    manifest.write(directory)
+    return manifest
+
+
+def _settings(plan: CompilePlan) -> RuntimeSettings:
+    fields = {name: getattr(plan, name) for name in RuntimeSettings.model_fields}
+    return RuntimeSettings.model_validate(fields)
+
+
+def _copy_graph(directory: Path, bucket: Bucket, graph: BuiltGraph) -> GraphEntry:
+    folder = directory / GRAPHS_DIR / bucket.name
+    shutil.copytree(graph.directory, folder)
+    return GraphEntry(
+        name=bucket.name,
+        **asdict(bucket),
+        inputs=tuple(TensorEntry(name=i.name, shape=i.shape, dtype=i.dtype) for i in graph.inputs),
+        constants=tuple(
+            ConstantEntry(name=c.name, weight=c.weight, shape=c.shape, dtype=c.dtype)
+            for c in graph.constants
+        ),
+        files=tuple(describe_file(directory, path) for path in sorted(folder.iterdir())),
+        graph_key=graph.graph_key,
+        compile_seconds=graph.compile_seconds,
+    )
+
+
+def _refuse_foreign(destination: Path) -> None:
+    if destination.exists() and not (destination / MANIFEST_FILE).is_file():
+        raise ArtifactError(
+            f"`{destination}` is in the way: it exists and is no artifact",
+            hint="move it, or name another folder with `--artifacts-dir`",
+        )
+
+
+def _replace(directory: Path, destination: Path, manifest: Manifest, *, force: bool) -> None:
+    """Put a finished artifact in place of what has its name."""
+    if destination.exists():
+        if not force:
+            _refuse_other(destination, manifest)
+        # A rename cannot replace a directory that is not empty, so the old one steps aside.
+        old = directory.parent / "replaced"
+        os.rename(destination, old)
+    os.rename(directory, destination)
+
+
+def _refuse_other(destination: Path, manifest: Manifest) -> None:
+    try:
+        present = read_manifest(destination)
+    except ArtifactError:
+        return  # What is damaged is not worth keeping.
+    if present.artifact_id == manifest.artifact_id:
+        return
+    differing = [key for key in manifest.config if present.config.get(key) != manifest.config[key]]
+    what = ", ".join(f"`{key}`" for key in differing) or "the model's files or the versions"
+    raise ArtifactError(
+        f"`{destination}` holds an artifact of another configuration: {what} differs",
+        hint="replace it with `--force`, or keep both under names of their own by copying the file",
+    )

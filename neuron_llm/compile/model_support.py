@@ -1,0 +1,117 @@
+"""Which models can become static bucket graphs, decided from the keys of their config alone.
+
+A model is refused by the name of the feature that stands in the way, before anything is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neuron_llm.errors import UnsupportedModelError
+
+_HINT = "give a decoder-only text model such as Llama, Qwen2, Qwen3, Mistral, Gemma or SmolLM2"
+
+_MULTIMODAL_KEYS = ("vision_config", "audio_config", "text_config", "thinker_config")
+_STATE_SPACE_PREFIXES = ("mamba_", "ssm_", "linear_num_", "rwkv_", "conv_L_cache")
+_STATE_SPACE_KEYS = ("hybrid_override_pattern", "layers_block_type", "attn_layer_period")
+_STATE_SPACE_TYPES = frozenset(
+    {"mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm", "recurrent_gemma", "minimax"}
+)
+_SPARSE_KEYS = ("index_topk", "compress_ratios")
+_ATTENTION_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+
+
+def check_supported(config: Mapping[str, Any]) -> None:
+    """Pass a `config.json` whose model the backends can compile.
+
+    Raises:
+        UnsupportedModelError: names the feature and the key it was seen in.
+    """
+    for check in (
+        _check_decoder_only,
+        _check_text_only,
+        _check_attention_in_every_layer,
+        _check_plain_kv_cache,
+        _check_unquantized,
+        _check_architecture,
+    ):
+        check(config)
+
+
+def _refuse(feature: str, key: str, hint: str = _HINT) -> UnsupportedModelError:
+    return UnsupportedModelError(f"the model {feature} (`{key}` in its config)", hint=hint)
+
+
+def _check_decoder_only(config: Mapping[str, Any]) -> None:
+    if config.get("is_encoder_decoder") is True:
+        raise _refuse("has an encoder and a decoder", "is_encoder_decoder")
+
+
+def _check_text_only(config: Mapping[str, Any]) -> None:
+    for key in _MULTIMODAL_KEYS:
+        if config.get(key):
+            raise _refuse("is multimodal: its decoder is one part among others", key)
+
+
+def _check_attention_in_every_layer(config: Mapping[str, Any]) -> None:
+    feature = "keeps a recurrent state beside its KV cache (hybrid or state-space)"
+    if config.get("model_type") in _STATE_SPACE_TYPES:
+        raise _refuse(feature, "model_type")
+    for key, value in config.items():
+        is_state_space = key.startswith(_STATE_SPACE_PREFIXES) or key in _STATE_SPACE_KEYS
+        if is_state_space and value is not None:
+            raise _refuse(feature, key)
+    layer_types = config.get("layer_types") or []
+    if not isinstance(layer_types, list):
+        raise _refuse("describes its layers in an unknown way", "layer_types")
+    for layer_type in layer_types:
+        if layer_type not in _ATTENTION_LAYER_TYPES:
+            raise _refuse(f"has layers of type `{layer_type}`", "layer_types")
+
+
+def _check_plain_kv_cache(config: Mapping[str, Any]) -> None:
+    if config.get("kv_lora_rank") is not None:
+        raise _refuse("compresses keys and values (multi-head latent attention)", "kv_lora_rank")
+    for key in _SPARSE_KEYS:
+        if config.get(key) is not None:
+            raise _refuse("attends to a selection of its keys (sparse attention)", key)
+    if config.get("model_type") == "llama4_text" and config.get("attention_chunk_size"):
+        raise _refuse("attends within chunks", "attention_chunk_size")
+    if config.get("num_kv_shared_layers"):
+        raise _refuse("shares one KV cache among layers", "num_kv_shared_layers")
+
+
+def _check_unquantized(config: Mapping[str, Any]) -> None:
+    quantization = config.get("quantization_config")
+    if not quantization:
+        return
+    method = "an unknown method"
+    if isinstance(quantization, dict):
+        inner = quantization.get("quantization")
+        named = {**inner, **quantization} if isinstance(inner, dict) else quantization
+        method = str(named.get("quant_algo") or named.get("quant_method") or method)
+    raise _refuse(
+        f"is quantised with {method.lower()}",
+        "quantization_config",
+        hint="give the unquantised checkpoint of the same model, or a `.gguf` file",
+    )
+
+
+def _check_architecture(config: Mapping[str, Any]) -> None:
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names or not isinstance(names[0], str):
+        raise UnsupportedModelError("the model's config names no `architectures`", hint=_HINT)
+    if not names[0].endswith("ForCausalLM"):
+        raise _refuse(f"is a `{names[0]}`, not a causal language model", "architectures")
+    if config.get("model_type") not in _known_model_types():
+        raise _refuse(
+            f"is a `{names[0]}`, which the installed transformers does not contain", "model_type"
+        )
+
+
+def _known_model_types() -> frozenset[str]:
+    # The one module that lists the types without importing torch.
+    from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
+
+    return frozenset(CONFIG_MAPPING_NAMES)

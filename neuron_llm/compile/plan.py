@@ -1,0 +1,175 @@
+"""What will be compiled, decided before anything is: a pure function of config and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neuron_llm.compile.bucket_rules import resolve_max_model_len
+from neuron_llm.compile.config import Config
+from neuron_llm.compile.config_fault import Fault, config_error, shown_bytes
+from neuron_llm.compile.config_file import LoadedConfig
+from neuron_llm.compile.config_rules import broken_rules, resolve_dtype
+from neuron_llm.compile.coverage import ReachableShapes, UnreachableBucket, check_coverage
+from neuron_llm.compile.kv_cache_plan import KVCachePlan, device_memory, plan_kv_cache
+from neuron_llm.compile.memory import MemoryPlan, plan_memory
+from neuron_llm.compile.model_spec import ModelSpec
+from neuron_llm.compile.plan_buckets import plan_buckets, plan_shapes
+from neuron_llm.compile.plan_warnings import plan_warnings
+from neuron_llm.scheduler.buckets import BucketSet
+
+
+@dataclass(frozen=True)
+class OnDeviceSampling:
+    """How graphs sample on the device; see `OnDeviceSamplingConfig`."""
+
+    all_greedy: bool
+    max_top_k: int
+    deterministic: bool
+
+
+@dataclass(frozen=True)
+class NeuronPlan:
+    """What only the neuron backend reads, resolved; see `NeuronConfig`."""
+
+    target: str
+    logical_nc_config: int
+    kv_segment_size_buckets: tuple[int, ...]
+    compiler_args: tuple[str, ...]
+    binding: str
+    on_device_sampling: OnDeviceSampling | None
+
+
+@dataclass(frozen=True)
+class CompilePlan:
+    """One artifact before it exists. Every value is resolved: no `auto`, no default left open.
+
+    Attributes:
+        name: of the artifact.
+        backend: `cpu` or `neuron`.
+        dtype: of weights, activations and KV cache.
+        max_model_len: prompt and output together, in tokens.
+        max_num_seqs: most requests running together.
+        max_num_batched_tokens: most tokens of one prefill step, never more than `max_model_len`.
+        block_size: tokens of one KV block.
+        num_blocks: KV blocks, the null block included.
+        enable_prefix_caching: see `Config`.
+        async_scheduling: see `Config`.
+        kv_admission: see `Config`.
+        max_consecutive_prefills: see `Config`.
+        seed: see `Config`.
+        model: what is compiled.
+        buckets: the graphs.
+        unreachable: buckets that were asked for and that no step can need.
+        shapes: the greatest counts that can occur; `buckets` holds them all.
+        kv_cache: where `num_blocks` comes from.
+        memory: what running will take.
+        neuron: settings of the neuron backend, None for the others.
+        warnings: what works, but perhaps not as meant; one sentence each.
+    """
+
+    name: str
+    backend: str
+    dtype: str
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    num_blocks: int
+    enable_prefix_caching: bool
+    async_scheduling: bool
+    kv_admission: str
+    max_consecutive_prefills: int | None
+    seed: int
+    model: ModelSpec
+    buckets: BucketSet
+    unreachable: tuple[UnreachableBucket, ...]
+    shapes: ReachableShapes
+    kv_cache: KVCachePlan
+    memory: MemoryPlan
+    neuron: NeuronPlan | None
+    warnings: tuple[str, ...]
+
+
+def plan_compile(loaded: LoadedConfig, model: ModelSpec) -> CompilePlan:
+    """Return what compiling this config for this model means.
+
+    Raises:
+        ConfigError: rules that only the model could decide, or more memory than the device has.
+    """
+    config = loaded.config
+    faults = broken_rules(config, model)
+    if faults:
+        raise config_error(str(loaded.path), faults, loaded.lines)
+    max_model_len = resolve_max_model_len(config, model)
+    assert max_model_len is not None, "the model was given"
+    dtype = resolve_dtype(config, model)
+    kv_cache = plan_kv_cache(config, model, max_model_len=max_model_len, dtype=dtype)
+    shapes = plan_shapes(config, max_model_len, kv_cache.num_usable_blocks)
+    buckets, unreachable = plan_buckets(config, max_model_len, shapes)
+    assert not check_coverage(buckets, shapes), "a bucket was dropped that can be needed"
+    memory = plan_memory(
+        buckets,
+        model,
+        kv_cache,
+        num_gathered_keys=_num_gathered_keys(config, max_model_len),
+    )
+    _check_device_memory(loaded, memory)
+    return CompilePlan(
+        name=loaded.name,
+        dtype=dtype,
+        max_model_len=max_model_len,
+        max_num_batched_tokens=min(config.max_num_batched_tokens, max_model_len),
+        num_blocks=kv_cache.num_blocks,
+        model=model,
+        buckets=buckets,
+        unreachable=unreachable,
+        shapes=shapes,
+        kv_cache=kv_cache,
+        memory=memory,
+        neuron=_plan_neuron(config),
+        warnings=plan_warnings(config, shapes, kv_cache, unreachable),
+        backend=config.backend,
+        max_num_seqs=config.max_num_seqs,
+        block_size=config.block_size,
+        enable_prefix_caching=config.enable_prefix_caching,
+        async_scheduling=config.async_scheduling,
+        kv_admission=config.kv_admission,
+        max_consecutive_prefills=config.max_consecutive_prefills,
+        seed=config.seed,
+    )
+
+
+def _num_gathered_keys(config: Config, max_model_len: int) -> int | None:
+    """The CPU operators read the cache in place; a Neuron prefill gathers a segment at a time."""
+    if config.backend == "cpu":
+        return None
+    return max(config.neuron_config.kv_segment_size_buckets or (max_model_len,))
+
+
+def _check_device_memory(loaded: LoadedConfig, memory: MemoryPlan) -> None:
+    device = device_memory(loaded.config)
+    if device is None or memory.total_bytes <= device.usable_bytes:
+        return
+    parts = ", ".join(f"{name} {shown_bytes(num_bytes)}" for name, num_bytes in memory.contributors)
+    fault = Fault(
+        "neuron_config.target",
+        f"a logical core of {device.target} has {shown_bytes(device.usable_bytes)} to use, and"
+        f" {shown_bytes(memory.total_bytes)} are needed ({parts}); lower"
+        " `max_model_len` or the largest buckets, or give a smaller model",
+    )
+    raise config_error(str(loaded.path), [fault], loaded.lines)
+
+
+def _plan_neuron(config: Config) -> NeuronPlan | None:
+    device, neuron = device_memory(config), config.neuron_config
+    if device is None:
+        return None
+    sampling = neuron.on_device_sampling_config
+    return NeuronPlan(
+        target=device.target,
+        logical_nc_config=device.logical_nc_config,
+        kv_segment_size_buckets=neuron.kv_segment_size_buckets or (),
+        compiler_args=neuron.compiler_args,
+        binding=neuron.binding,
+        on_device_sampling=OnDeviceSampling(**sampling.model_dump()) if sampling else None,
+    )

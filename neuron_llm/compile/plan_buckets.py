@@ -1,0 +1,71 @@
+"""Which buckets become graphs: those that were asked for, or the defaults, that a step can need."""
+
+from __future__ import annotations
+
+from neuron_llm.compile.config import Config
+from neuron_llm.compile.coverage import (
+    ReachableShapes,
+    UnreachableBucket,
+    min_blocks_per_request,
+    reachable_shapes,
+    split_reachable,
+)
+from neuron_llm.scheduler.buckets import (
+    BucketSet,
+    DecodeBucket,
+    PrefillBucket,
+    get_default_num_batched_tokens_buckets,
+    get_default_num_seqs_buckets,
+)
+
+
+def plan_shapes(config: Config, max_model_len: int, num_usable_blocks: int) -> ReachableShapes:
+    """Return the greatest counts that can occur under this config."""
+    return reachable_shapes(
+        max_model_len=max_model_len,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=config.max_num_seqs,
+        num_usable_blocks=num_usable_blocks,
+        blocks_per_request=min_blocks_per_request(
+            config.kv_admission, max_model_len, config.block_size
+        ),
+    )
+
+
+def plan_buckets(
+    config: Config, max_model_len: int, shapes: ReachableShapes
+) -> tuple[BucketSet, tuple[UnreachableBucket, ...]]:
+    """Return the buckets to compile and, each with its reason, those that are left out.
+
+    Every decode batch size is compiled for each context bucket and for `max_model_len`. The prefill
+    token budget has no say in the decode buckets.
+    """
+    neuron = config.neuron_config
+    all_tokens = neuron.num_batched_tokens_buckets or get_default_num_batched_tokens_buckets(
+        min(config.max_num_batched_tokens, max_model_len)
+    )
+    all_seqs = neuron.num_seqs_buckets or get_default_num_seqs_buckets(config.max_num_seqs)
+    tokens, unused_tokens = split_reachable(all_tokens, shapes.max_chunk_tokens)
+    seqs, unused_seqs = split_reachable(all_seqs, shapes.max_decode_seqs)
+    contexts = (*(neuron.decode_context_length_buckets or ()), max_model_len)
+    buckets = BucketSet(
+        prefill=tuple(PrefillBucket(num_tokens) for num_tokens in tokens),
+        decode=tuple(DecodeBucket(batch, context) for batch in seqs for context in contexts),
+    )
+    no_chunk = (
+        f"no prefill step has more than {shapes.max_chunk_tokens} tokens,"
+        f" which {tokens[-1]} already holds"
+    )
+    no_batch = (
+        f"no decode step has more than {shapes.max_decode_seqs} requests,"
+        f" which {seqs[-1]} already holds"
+    )
+    unreachable = (
+        *(UnreachableBucket(PrefillBucket(num_tokens), no_chunk) for num_tokens in unused_tokens),
+        *(
+            UnreachableBucket(DecodeBucket(batch, context), no_batch)
+            for batch in unused_seqs
+            for context in contexts
+        ),
+    )
+    return buckets, unreachable

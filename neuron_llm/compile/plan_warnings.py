@@ -1,0 +1,52 @@
+"""What a plan allows although it may not be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neuron_llm.compile.config import Config
+from neuron_llm.compile.coverage import ReachableShapes, UnreachableBucket
+from neuron_llm.compile.kv_cache_plan import NUM_NULL_BLOCKS, KVCachePlan
+
+
+def plan_warnings(
+    config: Config,
+    shapes: ReachableShapes,
+    kv_cache: KVCachePlan,
+    unreachable: tuple[UnreachableBucket, ...],
+) -> tuple[str, ...]:
+    """Return one sentence for everything that works, but perhaps not as meant."""
+    return (
+        *_prefix_caching_warnings(config, shapes),
+        *_kv_cache_warnings(config, kv_cache),
+        *(f"{dropped.bucket.name} is not compiled: {dropped.reason}" for dropped in unreachable),
+    )
+
+
+def _prefix_caching_warnings(config: Config, shapes: ReachableShapes) -> Iterator[str]:
+    """Only whole blocks are shared, and a prompt's last token is always computed."""
+    if not config.enable_prefix_caching:
+        return
+    longest_prompt = shapes.max_prompt_tokens
+    if longest_prompt <= config.block_size:
+        yield (
+            f"prefix caching cannot hit: no prompt (at most {longest_prompt} tokens) spans a full"
+            f" block of {config.block_size} tokens and one more; lower `block_size`"
+        )
+    elif config.block_size >= config.max_num_batched_tokens:
+        yield (
+            f"prefix caching hits only prompts of more than {config.block_size} tokens: a block is"
+            f" as large as a prefill step ({config.max_num_batched_tokens} tokens) or larger;"
+            " lower `block_size`"
+        )
+
+
+def _kv_cache_warnings(config: Config, kv_cache: KVCachePlan) -> Iterator[str]:
+    if kv_cache.num_blocks < kv_cache.wanted_num_blocks:
+        request_blocks = kv_cache.needed_num_blocks - NUM_NULL_BLOCKS
+        yield (
+            f"{kv_cache.num_blocks} KV blocks (`{kv_cache.budget_source}`) hold"
+            f" {kv_cache.num_usable_blocks // request_blocks} of `max_num_seqs`"
+            f" ({config.max_num_seqs}) requests of full length;"
+            f" all of them need {kv_cache.wanted_num_blocks}"
+        )

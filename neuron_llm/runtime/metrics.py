@@ -1,0 +1,160 @@
+"""Latency and throughput of a run, from the times of its tokens. Knows no torch.
+
+TTFT is arrival to first token, with the time in the queue. TPOT is the time from first to last
+token divided by the tokens after the first, a value per request, and undefined for one token. ITL
+is the gap between two successive tokens, a distribution over gaps. E2EL is arrival to last token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from neuron_llm.runtime.distribution import Distribution
+from neuron_llm.runtime.outputs import RequestTimes
+
+PERCENTS = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class RequestLatency:
+    """How long one request took, in milliseconds.
+
+    Attributes:
+        ttft_ms: from arrival to the first token.
+        tpot_ms: per token after the first; None where there is none.
+        itls_ms: between each token and the one before it.
+        e2el_ms: from arrival to the last token.
+    """
+
+    ttft_ms: float
+    tpot_ms: float | None
+    itls_ms: tuple[float, ...]
+    e2el_ms: float
+
+    @classmethod
+    def of(cls, times: RequestTimes) -> RequestLatency:
+        """Measure a request that got at least one token."""
+        assert times.tokens, "a request without tokens has no latency"
+        first, last = times.tokens[0], times.tokens[-1]
+        num_later = len(times.tokens) - 1
+        return cls(
+            ttft_ms=(first - times.arrival) * 1e3,
+            tpot_ms=(last - first) * 1e3 / num_later if num_later else None,
+            itls_ms=tuple((later - earlier) * 1e3 for earlier, later in pairwise(times.tokens)),
+            e2el_ms=(last - times.arrival) * 1e3,
+        )
+
+
+@dataclass(frozen=True)
+class LatencyTargets:
+    """What a request must stay within to count as goodput; None demands nothing.
+
+    Attributes:
+        ttft_ms: the longest time to the first token.
+        tpot_ms: the longest time per token after the first.
+        e2el_ms: the longest time to the last token.
+    """
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2el_ms: float | None = None
+
+    def are_met_by(self, latency: RequestLatency) -> bool:
+        """Whether the request stays within every target; a TPOT that is undefined does."""
+        pairs = (
+            (self.ttft_ms, latency.ttft_ms),
+            (self.tpot_ms, latency.tpot_ms),
+            (self.e2el_ms, latency.e2el_ms),
+        )
+        return all(target is None or value is None or value <= target for target, value in pairs)
+
+
+class RunMetrics:
+    """Adds up the requests of a run.
+
+    Memory does not grow with the run: see `Distribution`.
+
+    Args:
+        targets: for goodput; None leaves it out.
+    """
+
+    def __init__(self, targets: LatencyTargets | None = None) -> None:
+        self._targets = targets
+        self._ttft, self._tpot = Distribution(), Distribution()
+        self._itl, self._e2el = Distribution(), Distribution()
+        self._num_good = 0
+        self.num_completed = 0
+        self.num_failed = 0
+        self.num_prompt_tokens = 0
+        self.num_cached_tokens = 0
+        self.num_output_tokens = 0
+
+    def add(
+        self, times: RequestTimes, *, num_prompt_tokens: int, num_cached_tokens: int = 0
+    ) -> None:
+        """Count a request that finished.
+
+        Args:
+            times: when it came and when its tokens came, at least one.
+            num_prompt_tokens: tokens of its prompt.
+            num_cached_tokens: how many of them were found in the prefix cache.
+        """
+        latency = RequestLatency.of(times)
+        self.num_completed += 1
+        self.num_prompt_tokens += num_prompt_tokens
+        self.num_cached_tokens += num_cached_tokens
+        self.num_output_tokens += len(times.tokens)
+        self._ttft.add(latency.ttft_ms)
+        self._e2el.add(latency.e2el_ms)
+        if latency.tpot_ms is not None:
+            self._tpot.add(latency.tpot_ms)
+        for gap in latency.itls_ms:
+            self._itl.add(gap)
+        if self._targets is not None and self._targets.are_met_by(latency):
+            self._num_good += 1
+
+    def add_failure(self) -> None:
+        """Count a request that ended with an error; it is in no latency and no throughput."""
+        self.num_failed += 1
+
+    def to_json(self, duration_s: float) -> dict[str, Any]:
+        """Return everything, units in the keys, null where there is nothing to measure.
+
+        Args:
+            duration_s: wall time from the start of the run to its end.
+        """
+        report: dict[str, Any] = {
+            "duration_s": duration_s,
+            "num_completed": self.num_completed,
+            "num_failed": self.num_failed,
+            "num_prompt_tokens": self.num_prompt_tokens,
+            "num_cached_tokens": self.num_cached_tokens,
+            "num_output_tokens": self.num_output_tokens,
+            "requests_per_s": _rate(self.num_completed, duration_s),
+            "output_tokens_per_s": _rate(self.num_output_tokens, duration_s),
+            "total_tokens_per_s": _rate(
+                self.num_prompt_tokens + self.num_output_tokens, duration_s
+            ),
+        }
+        if self._targets is not None:
+            report["goodput_requests_per_s"] = _rate(self._num_good, duration_s)
+        for name, distribution in (
+            ("ttft_ms", self._ttft),
+            ("tpot_ms", self._tpot),
+            ("itl_ms", self._itl),
+            ("e2el_ms", self._e2el),
+        ):
+            report[name] = _summary(distribution)
+        return report
+
+
+def _rate(count: int, duration_s: float) -> float | None:
+    return count / duration_s if duration_s > 0 else None
+
+
+def _summary(distribution: Distribution) -> dict[str, float | None]:
+    names = [f"p{percent}" for percent in PERCENTS]
+    percentiles = distribution.percentiles(PERCENTS)
+    return {"mean": distribution.mean, **dict(zip(names, percentiles, strict=True))}

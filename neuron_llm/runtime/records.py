@@ -1,0 +1,161 @@
+"""The results of a batch job: one JSON line per prompt, in input order. Knows no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol
+
+from neuron_llm.runtime.prompt_lines import BadLine, PromptId
+
+# Characters that JSON leaves as they are and that some readers take for the end of a line.
+_LINE_ENDS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+@dataclass(frozen=True)
+class RecordError:
+    """Why a line has no result.
+
+    Attributes:
+        code: a stable word for machines, such as `invalid_json`.
+        message: for people.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class OutputRecord:
+    """The result of one line; `text` is None exactly if `error` is not.
+
+    Attributes:
+        id: of the line.
+        index: of the line; the order of the records.
+        text: what was generated.
+        token_ids: the same as tokens; None leaves the key out.
+        finish_reason: `stop` or `length`.
+        stop_reason: the stop string or stop token that ended it.
+        num_prompt_tokens: tokens of the prompt.
+        num_cached_tokens: how many of them were found in the prefix cache.
+        num_output_tokens: tokens generated.
+        ttft_ms: from arrival to the first token, in milliseconds.
+        e2el_ms: from arrival to the last token.
+        error: why there is no text.
+    """
+
+    id: PromptId
+    index: int
+    text: str | None = None
+    token_ids: Sequence[int] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    num_prompt_tokens: int | None = None
+    num_cached_tokens: int | None = None
+    num_output_tokens: int | None = None
+    ttft_ms: float | None = None
+    e2el_ms: float | None = None
+    error: RecordError | None = None
+
+    def __post_init__(self) -> None:
+        """Hold the one rule by which a reader tells a result from an error."""
+        assert (self.text is None) == (self.error is not None), "text or error, never both"
+
+    @classmethod
+    def failed(cls, line_id: PromptId, index: int, code: str, message: str) -> OutputRecord:
+        """Return the record of a line that gave no result."""
+        return cls(line_id, index, error=RecordError(code, message))
+
+    @classmethod
+    def of_bad_line(cls, line: BadLine) -> OutputRecord:
+        """Return the record of a line that could not be run; the message names the line."""
+        message = f"line {line.line_number}: {line.message}"
+        return cls.failed(line.id, line.index, line.code, message)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON keys and values; `token_ids` only if there are any."""
+        record = dict(vars(self))
+        token_ids = record.pop("token_ids")
+        if token_ids is not None:
+            record["token_ids"] = list(token_ids)
+        record["error"] = None if self.error is None else dict(vars(self.error))
+        for name in ("ttft_ms", "e2el_ms"):
+            if record[name] is not None:
+                record[name] = round(record[name], 3)
+        return record
+
+
+class RecordWriter(Protocol):
+    """Takes records as they come and writes each as one whole line."""
+
+    def write(self, record: OutputRecord) -> None:
+        """Take one record."""
+
+
+class CompletionOrderRecordWriter:
+    """Writes each record at once, in the order in which requests finish.
+
+    Args:
+        stream: a binary file, at its end.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def write(self, record: OutputRecord) -> None:
+        """Write one line and hand it to the operating system: a killed job keeps it."""
+        _write_line(self._stream, _line_of(record))
+
+
+class OrderedRecordWriter:
+    """Writes records in the order of their indices, each as soon as all earlier ones are there.
+
+    Args:
+        stream: a binary file, at its end.
+        first_index: of the first record to come; larger than 0 where a job goes on.
+    """
+
+    def __init__(self, stream: BinaryIO, *, first_index: int = 0) -> None:
+        self._stream = stream
+        self._next_index = first_index
+        # Lines rather than records: a finished text is kept once, in the form it will be written.
+        self._held: dict[int, bytes] = {}
+
+    @property
+    def next_index(self) -> int:
+        """The index whose record is waited for; all before it are written."""
+        return self._next_index
+
+    @property
+    def num_held(self) -> int:
+        """Records that wait for an earlier one. Admitting fewer lines ahead keeps it small."""
+        return len(self._held)
+
+    def write(self, record: OutputRecord) -> None:
+        """Write the record and those that waited for it, or hold it until its turn."""
+        assert record.index >= self._next_index and record.index not in self._held, (
+            f"index {record.index} has been written"
+        )
+        self._held[record.index] = _line_of(record)
+        while (line := self._held.pop(self._next_index, None)) is not None:
+            _write_line(self._stream, line)
+            self._next_index += 1
+
+    def write_held(self) -> None:
+        """Write what still waits, in order, leaving gaps: for a job that ends early."""
+        for index in sorted(self._held):
+            _write_line(self._stream, self._held.pop(index))
+            self._next_index = index + 1
+
+
+def _line_of(record: OutputRecord) -> bytes:
+    text = json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False)
+    for character, escape in _LINE_ENDS.items():
+        text = text.replace(character, escape)
+    return text.encode("utf-8") + b"\n"
+
+
+def _write_line(stream: BinaryIO, line: bytes) -> None:
+    stream.write(line)
+    stream.flush()

@@ -1,0 +1,200 @@
+"""Text and messages to token ids and back, through the model's own tokenizer files.
+
+Reads nothing but the given directory: no hub, no remote code. transformers is imported when a
+tokenizer is loaded, not with this module.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import TemplateError, TemplateSyntaxError
+
+from neuron_llm.errors import ModelNotFoundError, RequestError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    import tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+
+class Tokenizer:
+    """A model's tokenizer: encodes with exactly one begin-of-sequence token where there is one.
+
+    Args:
+        pretrained: a transformers tokenizer that has a `tokenizers` backend.
+
+    Attributes:
+        backend: the Rust tokenizer; truncation and padding are off.
+        bos_token_id: None if the tokenizer names none.
+        eos_token_id: None if the tokenizer names none.
+        adds_bos: whether the tokenizer itself puts `bos_token_id` in front of a text.
+    """
+
+    def __init__(self, pretrained: PreTrainedTokenizerFast) -> None:
+        self._pretrained = pretrained
+        self.backend: tokenizers.Tokenizer = pretrained.backend_tokenizer
+        # A tokenizer.json may carry the lengths of its training run, which would cut prompts.
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        self.bos_token_id: int | None = pretrained.bos_token_id
+        self.eos_token_id: int | None = pretrained.eos_token_id
+        prefix = self.backend.encode("", add_special_tokens=True).ids[:1]
+        self.adds_bos = self.bos_token_id is not None and prefix == [self.bos_token_id]
+        added_tokens = self.backend.get_added_tokens_decoder()
+        self._special_ids = frozenset(i for i, token in added_tokens.items() if token.special)
+
+    @classmethod
+    def load(cls, directory: Path) -> Tokenizer:
+        """Load the tokenizer files in `directory`.
+
+        Raises:
+            ModelNotFoundError: there is no tokenizer in `directory`, or its files are damaged.
+            UnsupportedModelError: the tokenizer runs only as Python code or as code of the model's.
+        """
+        from transformers import AutoTokenizer
+
+        if not directory.is_dir():
+            raise ModelNotFoundError(f"no tokenizer directory at `{directory}`")
+        try:
+            pretrained = AutoTokenizer.from_pretrained(
+                str(directory), local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+            raise ModelNotFoundError(
+                f"the tokenizer in `{directory}` does not load: {_first_line(error)}",
+                hint="the directory needs `tokenizer.json` and `tokenizer_config.json`",
+            ) from error
+        if not hasattr(pretrained, "backend_tokenizer"):
+            raise UnsupportedModelError(
+                f"the tokenizer `{type(pretrained).__name__}` has no `tokenizers` backend",
+                hint="save it once as `tokenizer.json` with `convert_slow_tokenizer`",
+            )
+        return cls(pretrained)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens that stand for text or are special; the model's may be larger."""
+        return self.backend.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether messages can be encoded without giving a template."""
+        return bool(self._pretrained.chat_template)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Return the tokens of a plain text.
+
+        Where the tokenizer adds a begin-of-sequence token and the text starts with it already,
+        there is still one.
+
+        Raises:
+            RequestError: the text yields no token (code `empty_prompt`) or is no valid Unicode
+                (code `invalid_unicode`).
+        """
+        token_ids = self._encode(text, add_special_tokens=True)
+        if self.adds_bos and token_ids[:2] == [self.bos_token_id] * 2:
+            del token_ids[0]
+        if not token_ids:
+            raise RequestError(
+                "the prompt is empty and the tokenizer adds no begin-of-sequence token",
+                code="empty_prompt",
+                hint="give the prompt at least one character",
+            )
+        return token_ids
+
+    def encode_messages(
+        self, messages: Sequence[Mapping[str, Any]], *, chat_template: str | None = None
+    ) -> list[int]:
+        """Return the tokens of a conversation, ready for the assistant's reply.
+
+        The begin-of-sequence token is there once if the template writes it, the tokenizer adds it,
+        or both; a model that was trained without one gets none.
+
+        Args:
+            messages: objects with `role` and `content`, oldest first.
+            chat_template: a Jinja template that replaces the model's.
+
+        Raises:
+            RequestError: there is no template (code `no_chat_template`), it has a syntax error
+                (code `invalid_chat_template`) or refuses the messages (code `invalid_messages`).
+        """
+        if chat_template is None and not self.has_chat_template:
+            raise RequestError(
+                "the model has no chat template",
+                code="no_chat_template",
+                hint="give one with `--template FILE`, or send plain text (`--raw`, `prompt`)",
+            )
+        try:
+            text: str = self._pretrained.apply_chat_template(
+                [dict(message) for message in messages],
+                chat_template=chat_template,
+                tokenize=False,
+                add_generation_prompt=True,
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise _refused_by_template(error) from error
+        # Only the begin-of-sequence token: what else a tokenizer adds (an end-of-sequence token
+        # behind the text) would end the conversation before the reply.
+        token_ids = self._encode(text, add_special_tokens=False)
+        if self.adds_bos and token_ids[:1] != [self.bos_token_id]:
+            assert self.bos_token_id is not None
+            token_ids.insert(0, self.bos_token_id)
+        return token_ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of `token_ids`; ids past the vocabulary stand for nothing."""
+        return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+
+    def has_text(self, token_id: int, *, skip_special_tokens: bool) -> bool:
+        """Whether `decode` takes notice of the token at all."""
+        if skip_special_tokens and token_id in self._special_ids:
+            return False
+        return self.backend.id_to_token(token_id) is not None
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        try:
+            ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError as error:
+            raise RequestError(
+                "the text holds half of a surrogate pair, which is no character",
+                code="invalid_unicode",
+            ) from error
+        return ids
+
+
+def eos_token_ids(artifact_dir: Path, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return every token that ends a sequence, the tokenizer's own first.
+
+    Models disagree with themselves: the tokenizer names one, `generation_config.json` several,
+    `config.json` another. Generation stops on any of them.
+
+    Args:
+        artifact_dir: holds `config.json` and `generation_config.json`; either may be absent.
+        tokenizer: the model's.
+    """
+    ids = [tokenizer.eos_token_id]
+    for name in ("generation_config.json", "config.json"):
+        path = artifact_dir / name
+        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        for owner in (config, config.get("text_config") or {}):
+            eos = owner.get("eos_token_id")
+            ids.extend(eos if isinstance(eos, list) else [eos])
+    return tuple(dict.fromkeys(token_id for token_id in ids if token_id is not None))
+
+
+def _refused_by_template(error: Exception) -> RequestError:
+    if isinstance(error, TemplateSyntaxError):
+        return RequestError(
+            f"the chat template is wrong in line {error.lineno}: {_first_line(error)}",
+            code="invalid_chat_template",
+        )
+    return RequestError(
+        f"the chat template refuses the messages: {_first_line(error)}", code="invalid_messages"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

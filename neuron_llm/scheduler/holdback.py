@@ -1,0 +1,269 @@
+"""The holdback logic: what a scheduler may see, so that its step holds one phase only.
+
+A device with static graphs runs one prefill chunk or a batch of decodes, never both, and cannot
+preempt. Nothing of that is known to the scheduler underneath. Around each of its steps the mixin
+hides the requests that must not be in it, and puts them back in order afterwards.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from itertools import islice
+
+from neuron_llm.errors import NoProgressError
+from neuron_llm.scheduler.admission import KVAdmission, KVPort
+from neuron_llm.scheduler.buckets import get_bucket_for_count
+from neuron_llm.scheduler.config import SchedulerConfig
+from neuron_llm.scheduler.output import SchedulerOutput
+from neuron_llm.scheduler.request import Request
+from neuron_llm.scheduler.stats import HoldReason, SchedulerState, SchedulerStats
+
+
+class HoldbackMixin(ABC):
+    """Holdback queue, phase separation, KV admission and padding around any scheduler.
+
+    An adapter calls `_init_holdback()` when the scheduler underneath is complete, implements the
+    two abstract methods, and calls `_check_phases()` on each output before the counters move on.
+
+    Attributes:
+        holdback_queue: waiting requests hidden from the step that is being scheduled; empty between
+            steps.
+        max_prefills_per_batch: prefill graphs take one request.
+        total_scheduled_tokens: real tokens of all steps so far.
+        total_padding_tokens: tokens added to prefill chunks to fill their buckets.
+        last_stats: what the last step did, None before the first.
+    """
+
+    waiting: deque[Request]
+    running: list[Request]
+    requests: dict[str, Request]
+    max_num_running_reqs: int
+    max_num_scheduled_tokens: int
+
+    @abstractmethod
+    def _call_base_schedule(self) -> SchedulerOutput:
+        """Run the step of the scheduler underneath, on the queues as they are."""
+
+    @abstractmethod
+    def _has_steps_in_flight(self) -> bool:
+        """Whether the output of an earlier step is still to come."""
+
+    def _init_holdback(self, config: SchedulerConfig, kv: KVPort) -> None:
+        self.max_num_seqs = config.max_num_seqs
+        self.max_prefills_per_batch = 1
+        self.max_consecutive_prefills = config.max_consecutive_prefills
+        self.num_batched_tokens_buckets = config.num_batched_tokens_buckets
+        self.holdback_queue: deque[Request] = deque()
+        self.total_scheduled_tokens = 0
+        self.total_padding_tokens = 0
+        self.last_stats: SchedulerStats | None = None
+        self._kv = kv
+        self._kv_admission = KVAdmission(config, kv)
+        self._max_kv_concurrent = self._kv_admission.max_concurrent
+        self._num_consecutive_prefills = 0
+        self._hold_reason: HoldReason | None = None
+        self._state = SchedulerState.IDLE
+
+    @property
+    def state(self) -> SchedulerState:
+        """The phase of the last step that scheduled anything; IDLE when the queues are empty."""
+        return self._state
+
+    @property
+    def at_capacity(self) -> bool:
+        """Whether the running requests, hidden ones included, take all `max_num_seqs` slots."""
+        return len(self.running) >= self.max_num_seqs
+
+    @property
+    def has_prefill_in_running(self) -> bool:
+        """Whether a running request still has prompt tokens to compute.
+
+        Only the newest can: no request is admitted while another one's prompt is being computed.
+        """
+        return bool(self.running) and self._is_prefill_request(self.running[-1])
+
+    def schedule(self) -> SchedulerOutput:
+        """Plan the next step: one prefill chunk of one request, or a batch of decodes.
+
+        Raises:
+            NoProgressError: requests are left, nothing is in flight, and nothing can be scheduled.
+        """
+        # 1. Hide the whole waiting queue. The two queues trade places, whatever their length.
+        self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
+        limits = self.max_num_running_reqs, self.max_num_scheduled_tokens
+        older: list[Request] = []
+        newer: list[Request] = []
+        try:
+            # 2. Give back its head if it may start now; nobody overtakes it.
+            self._admit_from_holdback()
+            # 3. One phase per step: hide the running requests of the other one.
+            older, self.running, newer = self._separate_phases()
+            self._limit_step(num_hidden=len(older) + len(newer))
+            # 4. The scheduler underneath does its work on what is left.
+            scheduler_output = self._call_base_schedule()
+        finally:
+            # 5. Restore queues and limits, also when it failed; `running` in admission order.
+            self.running = [*older, *self.running, *newer]
+            self._restore_waiting()
+            self.max_num_running_reqs, self.max_num_scheduled_tokens = limits
+        # 6. Pad the tensor size of a prefill; the token counts stay what they are.
+        self._apply_padding_and_log_stats(scheduler_output)
+        # 7. `_check_phases()` has seen the output before the counters moved on. Was there any?
+        self._check_progress(scheduler_output)
+        # 8. Name the phase of the step.
+        self._update_state(scheduler_output)
+        self._record_stats(scheduler_output, num_hidden=len(older) + len(newer))
+        return scheduler_output
+
+    def can_schedule(self, request: Request) -> bool:
+        """Whether a waiting request may start in this step; `last_stats` says why one may not."""
+        self._hold_reason = self._find_hold_reason(request)
+        return self._hold_reason is None
+
+    def _find_hold_reason(self, request: Request) -> HoldReason | None:
+        if self.at_capacity:
+            return HoldReason.SLOTS
+        if self.has_prefill_in_running:
+            return HoldReason.PREFILL_RUNNING
+        if len(self.waiting) >= self.max_prefills_per_batch:
+            return HoldReason.PREFILL_BATCH
+        if self._is_decode_due():
+            return HoldReason.STREAK
+        if not self._kv_admission.has_room(request, self.running):
+            return HoldReason.KV
+        return None
+
+    def _is_prefill_request(self, request: Request) -> bool:
+        return request.num_computed_tokens < self._num_prefill_tokens(request)
+
+    def _num_prefill_tokens(self, request: Request) -> int:
+        """Return how many tokens must be computed before a request decodes."""
+        return request.num_prompt_tokens
+
+    def _is_decode_due(self) -> bool:
+        """Whether decodes have waited for as many prefill steps in a row as they may."""
+        return (
+            self.max_consecutive_prefills is not None
+            and self._num_consecutive_prefills >= self.max_consecutive_prefills
+            and len(self.running) > self.has_prefill_in_running
+        )
+
+    def _admit_from_holdback(self) -> None:
+        self._hold_reason = None
+        while self.holdback_queue and self.can_schedule(self.holdback_queue[0]):
+            self.waiting.append(self.holdback_queue.popleft())
+
+    def _separate_phases(self) -> tuple[list[Request], list[Request], list[Request]]:
+        """Split `running` into hidden older requests, visible ones and hidden newer ones."""
+        if self.has_prefill_in_running:
+            decodes, prefill = self.running[:-1], self.running[-1:]
+            return ([], decodes, prefill) if self._is_decode_due() else (decodes, prefill, [])
+        if self.waiting:
+            return self.running, [], []
+        return [], self.running, []
+
+    def _limit_step(self, num_hidden: int) -> None:
+        """Count hidden requests against the slots, and rows of decodes not against the budget."""
+        self.max_num_running_reqs -= num_hidden
+        # The budget is the largest prefill graph; how many rows decode, `max_num_seqs` says.
+        if not self.waiting and not self.has_prefill_in_running:
+            self.max_num_scheduled_tokens = max(self.max_num_scheduled_tokens, len(self.running))
+
+    def _restore_waiting(self) -> None:
+        while self.waiting:
+            self.holdback_queue.appendleft(self.waiting.pop())
+        self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
+
+    def _apply_padding_and_log_stats(self, scheduler_output: SchedulerOutput) -> None:
+        padded = dict(scheduler_output.num_scheduled_tokens)
+        if self._is_prefill_step(scheduler_output):
+            padded = {i: self._calculate_padded_count(n) for i, n in padded.items()}
+        scheduler_output.num_scheduled_tokens_padded = padded
+        num_tokens = scheduler_output.total_num_scheduled_tokens
+        self.total_scheduled_tokens += num_tokens
+        self.total_padding_tokens += sum(padded.values()) - num_tokens
+
+    def _calculate_padded_count(self, token_count: int) -> int:
+        """Return the smallest bucket that holds the chunk.
+
+        Raises:
+            NoBucketError: none does.
+        """
+        return get_bucket_for_count(token_count, self.num_batched_tokens_buckets)
+
+    def _check_phases(self, scheduler_output: SchedulerOutput) -> None:
+        """Refuse a batch of both phases while its counters can still be trusted."""
+        new_reqs = scheduler_output.scheduled_new_reqs
+        cached_reqs = scheduler_output.scheduled_cached_reqs
+        num_prefills = sum(
+            num_computed < self._num_prefill_tokens(self.requests[req_id])
+            for req_id, num_computed in zip(
+                cached_reqs.req_ids, cached_reqs.num_computed_tokens, strict=True
+            )
+        ) + len(new_reqs)
+        num_decodes = len(scheduler_output.num_scheduled_tokens) - num_prefills
+        if num_prefills > self.max_prefills_per_batch or (num_prefills and num_decodes):
+            raise RuntimeError(
+                f"a step must hold one prefill or only decodes, not {num_prefills} prefills and "
+                f"{num_decodes} decodes"
+            )
+
+    def _is_prefill_step(self, scheduler_output: SchedulerOutput) -> bool:
+        """Whether the step's one phase is prefill, judged by the counters before the step."""
+        if scheduler_output.scheduled_new_reqs:
+            return True
+        cached_reqs = scheduler_output.scheduled_cached_reqs
+        if not cached_reqs.req_ids:
+            return False
+        # All of a step is of one phase, so its first request tells.
+        request = self.requests[cached_reqs.req_ids[0]]
+        return cached_reqs.num_computed_tokens[0] < self._num_prefill_tokens(request)
+
+    def _check_progress(self, scheduler_output: SchedulerOutput) -> None:
+        if scheduler_output.num_scheduled_tokens or self._has_steps_in_flight():
+            return
+        if not self.requests:
+            return
+        queue = [request.request_id for request in islice(self.waiting, 8)]
+        reason = "no request waits"
+        if self.waiting:
+            head = self.waiting[0]
+            held = self._hold_reason or self._find_hold_reason(head)
+            reason = f"`{head.request_id}` waits: {held.value if held else 'held back'}"
+            reason += f" ({self._kv_admission.explain(head, self.running)})"
+        raise NoProgressError(
+            f"nothing can be scheduled and no step is in flight; {reason}; running "
+            f"{[request.request_id for request in self.running]}, waiting {queue} of "
+            f"{len(self.waiting)}",
+        )
+
+    def _update_state(self, scheduler_output: SchedulerOutput) -> None:
+        if not self.waiting and not self.running:
+            self._state = SchedulerState.IDLE
+        elif scheduler_output.num_scheduled_tokens:
+            is_prefill = self._is_prefill_step(scheduler_output)
+            self._state = (
+                SchedulerState.ACTIVE_PREFILL if is_prefill else SchedulerState.ACTIVE_DECODE
+            )
+            # A prefill that no decode had to wait for does not count.
+            keeps_waiting = is_prefill and len(self.running) > 1
+            self._num_consecutive_prefills = (
+                self._num_consecutive_prefills + 1 if keeps_waiting else 0
+            )
+
+    def _record_stats(self, scheduler_output: SchedulerOutput, num_hidden: int) -> None:
+        new_reqs = scheduler_output.scheduled_new_reqs
+        padded = scheduler_output.num_scheduled_tokens_padded or {}
+        self.last_stats = SchedulerStats(
+            state=self._state,
+            num_running=len(self.running),
+            num_waiting=len(self.waiting),
+            num_hidden=num_hidden,
+            hold_reason=self._hold_reason,
+            num_free_blocks=self._kv.free_blocks,
+            num_scheduled_tokens=scheduler_output.total_num_scheduled_tokens,
+            num_padded_tokens=sum(padded.values()),
+            num_prefix_queries=sum(len(r.prompt_token_ids) for r in new_reqs),
+            num_prefix_hits=sum(r.num_computed_tokens for r in new_reqs),
+        )

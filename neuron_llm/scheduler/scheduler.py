@@ -1,0 +1,260 @@
+"""The base scheduler: vLLM V1's semantics on plain integers.
+
+There is no prefill phase and no decode phase here. Each request has `num_tokens` and
+`num_computed_tokens`, and every step lets the second catch up with the first, as far as the token
+budget and the KV cache allow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from neuron_llm.errors import OutOfBlocksError, RequestError
+from neuron_llm.scheduler.admission import check_request
+from neuron_llm.scheduler.config import SchedulerConfig
+from neuron_llm.scheduler.kv_manager import KVCacheManager
+from neuron_llm.scheduler.output import (
+    CachedRequestData,
+    EngineCoreOutput,
+    ModelRunnerOutput,
+    NewRequestData,
+    SchedulerOutput,
+)
+from neuron_llm.scheduler.request import Request, RequestStatus
+from neuron_llm.scheduler.stop import check_stop
+
+
+class Scheduler:
+    """Decides which tokens of which requests each step computes; first come, first served.
+
+    Call `schedule()`, run the step, hand the result to `update_from_output()`. Steps may overlap:
+    their outputs must arrive in the order in which they were scheduled.
+
+    Args:
+        config: the limits.
+
+    Attributes:
+        waiting: requests that hold no blocks, in order of arrival.
+        running: requests that hold blocks, in order of admission.
+        requests: every unfinished request by its id.
+        finished_req_ids: requests that the runner has not been told to forget yet.
+        max_num_running_reqs: how many of `running` there may be.
+        max_num_scheduled_tokens: token budget of a step.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+        self.kv_cache_manager = KVCacheManager(
+            config.num_blocks,
+            config.block_size,
+            enable_prefix_caching=config.enable_prefix_caching,
+        )
+        self.max_num_running_reqs = config.max_num_seqs
+        self.max_num_scheduled_tokens = config.max_num_batched_tokens
+        self.max_model_len = config.max_model_len
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.requests: dict[str, Request] = {}
+        self.finished_req_ids: set[str] = set()
+        # The requests themselves, not their ids: a request may finish, and its id come back, while
+        # a step is in flight.
+        self._in_flight: deque[list[Request]] = deque()
+
+    def add_request(self, request: Request) -> None:
+        """Queue a new request.
+
+        Raises:
+            RequestError: it could never be scheduled, or an unfinished request has its id; nothing
+                is queued then. Codes: `prompt_empty`, `prompt_too_long`, `duplicate_request_id`,
+                `kv_too_small`, `invalid_sampling`.
+        """
+        check_request(request, self.config)
+        if request.request_id in self.requests:
+            raise RequestError(
+                f"an unfinished request has the id `{request.request_id}`",
+                code="duplicate_request_id",
+                hint="give every request an id of its own",
+            )
+        self.requests[request.request_id] = request
+        self.waiting.append(request)
+
+    def schedule(self) -> SchedulerOutput:
+        """Plan the next step and count its tokens as computed.
+
+        Raises:
+            OutOfBlocksError: a running request cannot grow. Blocks are never taken back from
+                another one; admit fewer requests.
+        """
+        output = SchedulerOutput(
+            scheduled_new_reqs=[],
+            scheduled_cached_reqs=CachedRequestData.make_empty(),
+            num_scheduled_tokens={},
+            total_num_scheduled_tokens=0,
+            finished_req_ids=self.finished_req_ids,
+        )
+        token_budget = self._schedule_running(output, self.max_num_scheduled_tokens)
+        token_budget = self._schedule_waiting(output, token_budget)
+        output.total_num_scheduled_tokens = self.max_num_scheduled_tokens - token_budget
+        assert len(self.running) <= self.max_num_running_reqs
+        self._update_after_schedule(output)
+        return output
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, runner_output: ModelRunnerOutput
+    ) -> list[EngineCoreOutput]:
+        """Take in what the oldest step in flight sampled; return the new tokens of each request.
+
+        A token for a request that has ended in the meantime is dropped, and so is everything after
+        the token that ends one.
+        """
+        if not scheduler_output.num_scheduled_tokens:
+            return []
+        sampled = dict(zip(runner_output.req_ids, runner_output.sampled_token_ids, strict=True))
+        requests = self._in_flight.popleft()
+        assert len(requests) == len(scheduler_output.num_scheduled_tokens), "outputs out of order"
+        outputs = []
+        any_stopped = False
+        for request in requests:
+            token_ids = sampled[request.request_id]
+            if not token_ids or request.status is not RequestStatus.RUNNING:
+                continue
+            token_ids = self._update_request_with_output(request, token_ids)
+            outputs.append(
+                EngineCoreOutput(
+                    request.request_id,
+                    token_ids,
+                    request.finish_reason,
+                    request.stop_reason,
+                    request.num_cached_tokens,
+                )
+            )
+            if request.status is not RequestStatus.RUNNING:
+                any_stopped = True
+                self._free_request(request)
+        if any_stopped:
+            self.running = [r for r in self.running if r.status is RequestStatus.RUNNING]
+        return outputs
+
+    def finish_requests(
+        self, request_ids: str | Iterable[str] | None, status: RequestStatus
+    ) -> list[str]:
+        """End requests from outside, such as by an abort.
+
+        Args:
+            request_ids: one id, several, or None for every request; unknown ids are ignored, as
+                they may have finished a moment ago.
+            status: a finished one.
+
+        Returns:
+            The ids of the requests that were ended.
+        """
+        assert status.is_finished
+        if request_ids is None:
+            request_ids = list(self.requests)
+        elif isinstance(request_ids, str):
+            request_ids = [request_ids]
+        ended = [self.requests[i] for i in dict.fromkeys(request_ids) if i in self.requests]
+        any_waiting = any(request.status is RequestStatus.WAITING for request in ended)
+        for request in ended:
+            request.status = status
+            self._free_request(request)
+        if any_waiting:
+            self.waiting = deque(r for r in self.waiting if not r.status.is_finished)
+        self.running = [r for r in self.running if not r.status.is_finished]
+        return [request.request_id for request in ended]
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether any request is waiting or running."""
+        return bool(self.requests)
+
+    def has_requests(self) -> bool:
+        """Whether `schedule()` has anything to say, be it only that requests have finished."""
+        return bool(self.requests or self.finished_req_ids)
+
+    def get_num_unfinished_requests(self) -> int:
+        """Return how many requests are waiting or running."""
+        return len(self.requests)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all published blocks if no request holds any; return whether that was so."""
+        return self.kv_cache_manager.block_pool.reset_prefix_cache()
+
+    def _schedule_running(self, output: SchedulerOutput, token_budget: int) -> int:
+        """Give running requests their next tokens; return what is left of the budget."""
+        cached_reqs = output.scheduled_cached_reqs
+        for request in self.running:
+            num_new_tokens = min(self._num_new_tokens(request), token_budget)
+            if num_new_tokens <= 0:
+                continue
+            block_ids = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
+            if block_ids is None:
+                raise OutOfBlocksError(
+                    f"request `{request.request_id}` cannot grow by {num_new_tokens} tokens: "
+                    f"{self.kv_cache_manager.free_blocks} KV blocks are free",
+                    hint="lower `max_num_seqs` or give the KV cache more memory",
+                )
+            token_budget -= num_new_tokens
+            output.num_scheduled_tokens[request.request_id] = num_new_tokens
+            cached_reqs.req_ids.append(request.request_id)
+            cached_reqs.new_block_ids.append(block_ids)
+            cached_reqs.num_computed_tokens.append(request.num_computed_tokens)
+            cached_reqs.num_output_tokens.append(
+                request.num_output_tokens + request.num_output_placeholders
+            )
+        return token_budget
+
+    def _schedule_waiting(self, output: SchedulerOutput, token_budget: int) -> int:
+        """Start waiting requests in order; return what is left of the budget."""
+        kv = self.kv_cache_manager
+        while self.waiting and token_budget > 0 and len(self.running) < self.max_num_running_reqs:
+            request = self.waiting[0]
+            hits = kv.get_computed_blocks(request)
+            if not kv.can_hold_all_tokens(request, hits):
+                break  # The head waits for blocks, and nobody overtakes it.
+            num_cached_tokens = len(hits) * kv.block_size
+            num_new_tokens = min(request.num_tokens - num_cached_tokens, token_budget)
+            new_block_ids = kv.allocate_slots(request, num_new_tokens, hits)
+            assert new_block_ids is not None, "a chunk needs no more blocks than the whole prompt"
+            self.running.append(self.waiting.popleft())
+            request.status = RequestStatus.RUNNING
+            request.num_computed_tokens = request.num_cached_tokens = num_cached_tokens
+            token_budget -= num_new_tokens
+            output.num_scheduled_tokens[request.request_id] = num_new_tokens
+            output.scheduled_new_reqs.append(
+                NewRequestData(
+                    request.request_id,
+                    request.prompt_token_ids,
+                    [*hits, *new_block_ids],
+                    num_cached_tokens,
+                )
+            )
+        return token_budget
+
+    def _num_new_tokens(self, request: Request) -> int:
+        """Return how many tokens of a running request can be computed now, budget aside."""
+        return request.num_tokens - request.num_computed_tokens
+
+    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
+        """Move the counters on; until here, the output holds the values from before the step."""
+        if scheduler_output.num_scheduled_tokens:
+            scheduled = []
+            for req_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
+                request = self.requests[req_id]
+                request.num_computed_tokens += num_tokens
+                scheduled.append(request)
+            self._in_flight.append(scheduled)
+        self.finished_req_ids = set()
+
+    def _update_request_with_output(self, request: Request, token_ids: list[int]) -> list[int]:
+        """Append sampled tokens up to the one that ends the request; return those appended."""
+        for count, token_id in enumerate(token_ids, start=1):
+            request.append_output_token_id(token_id)
+            if check_stop(request, self.max_model_len):
+                return token_ids[:count]
+        return token_ids
+
+    def _free_request(self, request: Request) -> None:
+        self.kv_cache_manager.free(request)
+        self.finished_req_ids.add(request.request_id)
+        del self.requests[request.request_id]

@@ -1,0 +1,54 @@
+"""What one step of the holdback scheduler did, for progress lines, metrics and logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+
+class SchedulerState(Enum):
+    """What the last step that scheduled anything did."""
+
+    IDLE = "idle"
+    ACTIVE_PREFILL = "active_prefill"
+    ACTIVE_DECODE = "active_decode"
+
+
+class HoldReason(StrEnum):
+    """Why the head of the waiting queue was not started."""
+
+    SLOTS = "all `max_num_seqs` slots are taken"
+    PREFILL_RUNNING = "another prompt is being computed"
+    PREFILL_BATCH = "one prompt per step"
+    KV = "too few free KV blocks"
+    STREAK = "`max_consecutive_prefills` is reached and decodes are due"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStats:
+    """The queues after a step, and what the step scheduled.
+
+    Attributes:
+        state: the phase of the step, or of the last one that scheduled anything.
+        num_running: requests that hold blocks.
+        num_waiting: requests that do not.
+        num_hidden: running requests that this step left out, because it was of the other phase.
+        hold_reason: why the first waiting request waits; None if none does.
+        num_free_blocks: blocks that nobody holds.
+        num_scheduled_tokens: real tokens of the step.
+        num_padded_tokens: tokens of the step's tensors along the token axis; rows that fill up a
+            decode batch are not in it.
+        num_prefix_queries: tokens looked up in the prefix cache by the requests that started.
+        num_prefix_hits: those of them that were found.
+    """
+
+    state: SchedulerState
+    num_running: int
+    num_waiting: int
+    num_hidden: int
+    hold_reason: HoldReason | None
+    num_free_blocks: int
+    num_scheduled_tokens: int
+    num_padded_tokens: int
+    num_prefix_queries: int
+    num_prefix_hits: int

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from neuron_llm.errors import RequestError
+from neuron_llm.runtime.sampling_params import GenerationDefaults, SamplingParams
+from neuron_llm.runtime.unsupported_fields import UNSUPPORTED_FIELDS
+
+
+def test_the_defaults_are_those_of_vllm() -> None:
+    params = SamplingParams()
+    assert (params.temperature, params.top_p, params.top_k, params.seed) == (1.0, 1.0, 0, None)
+    assert (params.max_tokens, params.min_tokens) == (16, 0)
+    assert (params.stop, params.stop_token_ids, params.ignore_eos) == ((), (), False)
+    assert (params.include_stop_str_in_output, params.skip_special_tokens) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("max_tokens", value) for value in (0, -1, 1.5, 5.0, "5", True, math.nan, [5])),
+        *(("min_tokens", value) for value in (-1, 0.5, "0", False, None)),
+        *(("temperature", value) for value in (-0.1, 2.1, math.nan, math.inf, "1", True, None)),
+        *(("temperature", value) for value in (10**400, -(10**400))),
+        *(("top_p", value) for value in (0, 0.0, 1.1, -1, math.nan, "0.5", True)),
+        *(("top_k", value) for value in (-2, 1.5, "3", True, None)),
+        *(("seed", value) for value in (2**63, -(2**63) - 1, 1.0, "1", True)),
+        *(("stop", value) for value in ("", ["a", ""], [1], 5, {"a": 1}, [["a"]])),
+        *(("stop_token_ids", value) for value in ([-1], [1.0], ["1"], [True], 5, "12")),
+        *(("ignore_eos", value) for value in (1, "true", None)),
+        ("include_stop_str_in_output", 0),
+        ("skip_special_tokens", "no"),
+    ],
+)
+def test_a_value_out_of_range_or_of_the_wrong_type_is_refused_by_name(
+    field: str, value: object
+) -> None:
+    with pytest.raises(RequestError) as raised:
+        SamplingParams(**{field: value})  # type: ignore[arg-type]
+    assert raised.value.code == "invalid_sampling"
+    assert raised.value.message.startswith(f"`{field}` is ")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_tokens", 1),
+        ("max_tokens", None),
+        ("temperature", 0),
+        ("temperature", 2),
+        ("top_p", 1),
+        ("top_p", 1e-9),
+        ("top_k", -1),
+        ("top_k", 10**9),
+        ("seed", 2**63 - 1),
+        ("seed", -(2**63)),
+    ],
+)
+def test_the_limits_themselves_are_allowed(field: str, value: object) -> None:
+    assert getattr(SamplingParams(**{field: value}), field) == value  # type: ignore[arg-type]
+
+
+def test_min_tokens_above_max_tokens_is_refused_with_both_values() -> None:
+    with pytest.raises(RequestError, match="`min_tokens` is 5, more than `max_tokens`, 4"):
+        SamplingParams(min_tokens=5, max_tokens=4)
+    assert SamplingParams(min_tokens=5, max_tokens=5).min_tokens == 5
+    assert SamplingParams(min_tokens=500, max_tokens=None).min_tokens == 500
+
+
+def test_stop_becomes_a_tuple_of_different_strings() -> None:
+    assert SamplingParams(stop="END").stop == ("END",)
+    assert SamplingParams(stop=["b", "a", "b"]).stop == ("b", "a")
+    assert SamplingParams(stop_token_ids=[7, 5, 7]).stop_token_ids == (7, 5)
+
+
+def test_a_seed_of_minus_one_is_no_seed() -> None:
+    assert SamplingParams(seed=-1).seed is None
+    assert SamplingParams(seed=0).seed == 0
+
+
+def test_temperature_zero_and_top_k_one_are_greedy() -> None:
+    assert SamplingParams(temperature=0).is_greedy
+    assert SamplingParams(temperature=2, top_k=1).is_greedy
+    assert not SamplingParams(temperature=0.001).is_greedy
+    assert not SamplingParams(top_k=2).is_greedy
+
+
+def test_equal_parameters_are_equal_and_hash_alike() -> None:
+    assert hash(SamplingParams(stop=["a"])) == hash(SamplingParams(stop="a"))
+
+
+def test_the_strongest_layer_that_names_a_field_decides_it() -> None:
+    line = {"top_k": 5, "temperature": None}
+    flags = {"top_k": 9, "temperature": 0.5, "seed": 3}
+    model = {"top_p": 0.9, "seed": 4}
+    params = SamplingParams.merged(line, flags, model)
+    assert params == SamplingParams(top_k=5, temperature=0.5, seed=3, top_p=0.9)
+
+
+def test_null_max_tokens_means_the_remaining_context_and_overrides_weaker_layers() -> None:
+    assert SamplingParams.merged({"max_tokens": None}, {"max_tokens": 7}).max_tokens is None
+    assert SamplingParams.merged({}, {"max_tokens": 7}).max_tokens == 7
+    assert SamplingParams.merged().max_tokens == 16
+
+
+def test_limits_are_checked_across_layers() -> None:
+    with pytest.raises(RequestError, match="`min_tokens` is 8"):
+        SamplingParams.merged({"max_tokens": 4}, {"min_tokens": 8})
+    assert SamplingParams.merged({"min_tokens": 20}, {"max_tokens": 30}).min_tokens == 20
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 2),
+        ("n", True),
+        ("logprobs", 0),
+        ("logprobs", True),
+        ("prompt_logprobs", 1),
+        ("presence_penalty", 0.1),
+        ("frequency_penalty", -1),
+        ("repetition_penalty", 1.1),
+        ("min_p", 0.05),
+        ("logit_bias", {"5": 1}),
+        ("allowed_token_ids", [1]),
+        ("bad_words", ["x"]),
+        ("response_format", {"type": "json_object"}),
+        ("tools", [{"type": "function"}]),
+        ("stream", True),
+        ("structured_outputs", {"regex": "a"}),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(RequestError) as raised:
+        SamplingParams.merged({field: value})
+    assert raised.value.code == "unsupported_field"
+    assert f"`{field}` is not supported" in raised.value.message
+    assert raised.value.hint == f"remove `{field}` from the request"
+
+
+@pytest.mark.parametrize("field", sorted(UNSUPPORTED_FIELDS))
+def test_an_unsupported_field_may_ask_for_nothing(field: str) -> None:
+    neutral: list[Any] = [None, *UNSUPPORTED_FIELDS[field]]
+    for value in neutral:
+        assert SamplingParams.merged({field: value}) == SamplingParams()
+
+
+def test_an_unknown_field_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(RequestError, match="`temprature` is not a sampling field") as raised:
+        SamplingParams.merged({"temprature": 1})
+    assert raised.value.hint == "did you mean `temperature`"
+    with pytest.raises(RequestError) as raised:
+        SamplingParams.merged({"xyz": 1})
+    assert raised.value.hint is not None and raised.value.hint.startswith("known: ignore_eos, ")
+
+
+def test_generation_config_gives_the_fields_that_vllm_takes_from_it() -> None:
+    defaults = GenerationDefaults.from_generation_config(
+        {
+            "do_sample": False,
+            "temperature": 0.7,
+            "top_k": 20,
+            "top_p": 0.8,
+            "max_new_tokens": 99,
+            "repetition_penalty": 1.05,
+            "min_p": 0.0,
+            "eos_token_id": [1, 2],
+        }
+    )
+    assert defaults.fields == {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "max_tokens": 99}
+    assert defaults.not_followed == {"repetition_penalty": 1.05}
+
+
+def test_an_empty_generation_config_leaves_the_defaults_of_vllm() -> None:
+    defaults = GenerationDefaults.from_generation_config({"bos_token_id": 1, "top_k": None})
+    assert SamplingParams.merged({}, defaults.fields) == SamplingParams()
+    assert defaults.not_followed == {}
