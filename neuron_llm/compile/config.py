@@ -128,9 +128,7 @@ class Config(BaseModel):
         description="a Hugging Face directory, a `.gguf` file, or a hub id with `revision`",
         examples=["./models/smollm2-135m-instruct"],
     )
-    revision: Text | None = Field(
-        default=None, description="text; put a revision of digits in quotes", examples=["main"]
-    )
+    revision: Text | None = Field(default=None, description="text", examples=["main"])
     backend: Literal["cpu", "neuron"] = Field(
         default="cpu", description="`cpu` or `neuron`", examples=["cpu"]
     )

@@ -66,9 +66,9 @@ def load_config(path: Path) -> LoadedConfig:
         except UnsupportedModelError as error:
             refused = error
     faults.extend(broken_rules(checked.config, model_spec, wrong_keys))
-    if refused is not None and not faults:
-        raise refused
     if refused is not None:
+        if not faults:
+            raise refused
         faults.append(_model_fault(refused))
     if faults:
         raise config_error(str(path), faults, document.lines)

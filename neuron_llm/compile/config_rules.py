@@ -19,9 +19,9 @@ from neuron_llm.compile.bucket_rules import (
     resolve_max_model_len,
 )
 from neuron_llm.compile.config import AUTO, MAX_INT32, Config, NeuronConfig
-from neuron_llm.compile.config_fault import Fault, shown
+from neuron_llm.compile.config_fault import Fault, shown, shown_bytes
 from neuron_llm.compile.device import JOINABLE_TARGETS
-from neuron_llm.compile.kv_cache_plan import KVCachePlan, ceil_div, plan_kv_cache
+from neuron_llm.compile.kv_cache_plan import KVCachePlan, ceil_div, device_memory, plan_kv_cache
 from neuron_llm.compile.model_spec import DTYPE_BYTES, ModelSpec
 
 _Check = Callable[[Config, ModelSpec | None], Iterator[Fault]]
@@ -115,7 +115,7 @@ def _check_num_blocks(config: Config, model: ModelSpec | None) -> Iterator[Fault
             kv.budget_source,
             f"{kv.num_blocks} KV blocks cannot hold one request of `max_model_len`"
             f" ({max_model_len}), which needs {kv.needed_num_blocks} blocks of {config.block_size}"
-            f" tokens, the null block included; {_more_blocks(kv)}lower `max_model_len`",
+            f" tokens, the null block included; {_way_to_more_blocks(config, kv)}",
         )
     if kv.num_blocks * config.block_size > MAX_INT32:
         yield Fault(
@@ -126,13 +126,19 @@ def _check_num_blocks(config: Config, model: ModelSpec | None) -> Iterator[Fault
         )
 
 
-def _more_blocks(kv: KVCachePlan) -> str:
-    """The way out that leaves `max_model_len` as it is; a device's memory has none."""
+def _way_to_more_blocks(config: Config, kv: KVCachePlan) -> str:
     if kv.budget_source == "num_gpu_blocks_override":
-        return f"write {kv.needed_num_blocks}, or "
+        return f"write {kv.needed_num_blocks}, or lower `max_model_len`"
+    needed_bytes = kv.needed_num_blocks * kv.block_bytes
     if kv.budget_source == "kv_cache_memory":
-        return f"write `{ceil_div(kv.needed_num_blocks * kv.block_bytes, 2**20)}MiB`, or "
-    return ""
+        return f"write `{ceil_div(needed_bytes, 2**20)}MiB`, or lower `max_model_len`"
+    device = device_memory(config)
+    assert device is not None and kv.budget_bytes is not None, "no third budget"
+    return (
+        f"a logical core of {device.target} has {shown_bytes(kv.budget_bytes)} for them beside the"
+        f" weights, and they take {shown_bytes(needed_bytes)}; lower `max_model_len`, or give a"
+        " smaller model"
+    )
 
 
 def _check_backend_keys(config: Config, _: ModelSpec | None) -> Iterator[Fault]:
@@ -140,9 +146,9 @@ def _check_backend_keys(config: Config, _: ModelSpec | None) -> Iterator[Fault]:
     if config.backend == "neuron":
         if neuron.target is None:
             yield Fault(
-                "neuron_config.target",
-                "missing: the device's memory decides how many KV blocks are compiled in;"
-                " write `target: trn2` (or `inf2`, `trn1`, `trn1n`, `trn3`)",
+                "backend",
+                "neuron needs `neuron_config.target`, whose memory decides how many KV blocks are"
+                " compiled in; write `target: trn2` (or `inf2`, `trn1`, `trn1n`, `trn3`) there",
             )
         return
     for key in NEURON_ONLY_KEYS:

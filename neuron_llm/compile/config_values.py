@@ -99,6 +99,8 @@ def _way_out(field: FieldInfo, name: str, value: object) -> str:
             return f"did you mean `{close[0]}`?"
         if value.isdecimal() and len(value) < 10:
             return "write it without quotes"
+    if isinstance(value, int | float) and field.description == "text":
+        return "put it in quotes"
     if isinstance(value, float) and value.is_integer():
         return f"write `{int(value)}`"
     example = field.examples[0] if field.examples else None

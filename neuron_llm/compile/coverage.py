@@ -12,7 +12,7 @@ from neuron_llm.scheduler.buckets import Bucket, BucketSet
 
 @dataclass(frozen=True)
 class ReachableShapes:
-    """The greatest counts that can occur; every smaller one can occur too.
+    """The greatest counts that can occur. Whatever holds them holds every smaller one.
 
     Attributes:
         max_prompt_tokens: tokens of a prompt.
@@ -51,7 +51,8 @@ def reachable_shapes(
     """Return the greatest counts that can occur.
 
     A prompt leaves room for at least one token of output, so the longest is one less than
-    `max_model_len`. The KV of a request's last token is never written, so the longest context is
+    `max_model_len`; chunks are counted to the budget all the same, in which the last prefill bucket
+    must end. The KV of a request's last token is never written, so the longest context is
     one less as well; the shortest of a decode step is 2, a token of prompt and one of output.
 
     Args:
@@ -64,7 +65,7 @@ def reachable_shapes(
     """
     return ReachableShapes(
         max_prompt_tokens=max_model_len - 1,
-        max_chunk_tokens=min(max_num_batched_tokens, max_model_len - 1),
+        max_chunk_tokens=min(max_num_batched_tokens, max_model_len),
         max_decode_seqs=min(max_num_seqs, num_usable_blocks // blocks_per_request),
         max_context_tokens=max(max_model_len - 1, 2),
     )

@@ -14,6 +14,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from neuron_llm.compile.coverage import (
+    check_coverage,
+    min_blocks_per_request,
+    reachable_shapes,
+)
 from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler.buckets import Bucket, BucketSet, DecodeBucket, PrefillBucket
 
@@ -158,7 +163,8 @@ def read_manifest(directory: Path) -> Manifest:
     """Read and check the manifest of an artifact, and the presence and size of every file.
 
     Raises:
-        ArtifactError: no artifact, one of another schema, or a file missing or of another size.
+        ArtifactError: no artifact, one of another schema, a file missing or of another size, or a
+            shape that the scheduler can emit without a graph.
     """
     path = directory / MANIFEST_FILE
     try:
@@ -186,6 +192,7 @@ def read_manifest(directory: Path) -> Manifest:
         ) from error
     for entry in manifest.all_files():
         _check_size(directory, entry)
+    _check_coverage(path, manifest)
     return manifest
 
 
@@ -229,6 +236,22 @@ def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's content, 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_coverage(path: Path, manifest: Manifest) -> None:
+    settings = manifest.settings
+    shapes = reachable_shapes(
+        max_model_len=settings.max_model_len,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_num_seqs=settings.max_num_seqs,
+        num_usable_blocks=settings.num_blocks - 1,
+        blocks_per_request=min_blocks_per_request(
+            settings.kv_admission, settings.max_model_len, settings.block_size
+        ),
+    )
+    uncovered = check_coverage(manifest.buckets, shapes)
+    if uncovered:
+        raise ArtifactError(f"`{path}` lacks graphs: {uncovered[0]}", hint=_COMPILE_AGAIN)
 
 
 def _check_size(directory: Path, entry: FileEntry) -> None:

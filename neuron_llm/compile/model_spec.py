@@ -127,15 +127,9 @@ def spec_from_config(config: Mapping[str, Any], weights: WeightsSummary | None =
     Raises:
         UnsupportedModelError: a size is missing, is no positive whole number, or fits no kernel.
     """
-    model_type = str(config["model_type"])
     num_heads = _size(config, "num_attention_heads")
-    tied = config.get("tie_word_embeddings")
-    if not isinstance(tied, bool):
-        tied = model_type.startswith(_TIED_BY_DEFAULT)
-    if weights is not None:
-        tied = tied or not weights.has_output_projection
     spec = ModelSpec(
-        model_type=model_type,
+        model_type=str(config["model_type"]),
         architectures=tuple(config["architectures"]),
         num_layers=_size(config, "num_hidden_layers"),
         hidden_size=_size(config, "hidden_size"),
@@ -144,7 +138,7 @@ def spec_from_config(config: Mapping[str, Any], weights: WeightsSummary | None =
         head_dim=_head_dim(config, num_heads),
         vocab_size=_size(config, "vocab_size"),
         intermediate_size=_active_intermediate_size(config),
-        tie_word_embeddings=tied,
+        tie_word_embeddings=_is_tied(config, weights),
         max_position_embeddings=_size(config, "max_position_embeddings"),
         dtype=_dtype(config, weights),
         sliding_window=_sliding_window(config),
@@ -199,6 +193,15 @@ def _head_dim(config: Mapping[str, Any], num_heads: int) -> int:
             hint="give a model whose `head_dim` is a multiple of 8",
         )
     return head_dim
+
+
+def _is_tied(config: Mapping[str, Any], weights: WeightsSummary | None) -> bool:
+    if weights is not None and not weights.has_output_projection:
+        return True
+    tied = config.get("tie_word_embeddings")
+    if isinstance(tied, bool):
+        return tied
+    return str(config["model_type"]).startswith(_TIED_BY_DEFAULT)
 
 
 def _active_intermediate_size(config: Mapping[str, Any]) -> int:

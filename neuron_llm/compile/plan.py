@@ -9,7 +9,7 @@ from neuron_llm.compile.config import Config
 from neuron_llm.compile.config_fault import Fault, config_error, shown_bytes
 from neuron_llm.compile.config_file import LoadedConfig
 from neuron_llm.compile.config_rules import broken_rules, resolve_dtype
-from neuron_llm.compile.coverage import ReachableShapes, UnreachableBucket, check_coverage
+from neuron_llm.compile.coverage import ReachableShapes, UnreachableBucket
 from neuron_llm.compile.kv_cache_plan import KVCachePlan, device_memory, plan_kv_cache
 from neuron_llm.compile.memory import MemoryPlan, plan_memory
 from neuron_llm.compile.model_spec import ModelSpec
@@ -96,23 +96,16 @@ def plan_compile(loaded: LoadedConfig, model: ModelSpec) -> CompilePlan:
     Raises:
         ConfigError: rules that only the model could decide, or more memory than the device has.
     """
+    _check_rules(loaded, model)
     config = loaded.config
-    faults = broken_rules(config, model)
-    if faults:
-        raise config_error(str(loaded.path), faults, loaded.lines)
+    dtype = resolve_dtype(config, model)
     max_model_len = resolve_max_model_len(config, model)
     assert max_model_len is not None, "the model was given"
-    dtype = resolve_dtype(config, model)
     kv_cache = plan_kv_cache(config, model, max_model_len=max_model_len, dtype=dtype)
     shapes = plan_shapes(config, max_model_len, kv_cache.num_usable_blocks)
     buckets, unreachable = plan_buckets(config, max_model_len, shapes)
-    assert not check_coverage(buckets, shapes), "a bucket was dropped that can be needed"
-    memory = plan_memory(
-        buckets,
-        model,
-        kv_cache,
-        num_gathered_keys=_num_gathered_keys(config, max_model_len),
-    )
+    num_gathered_keys = _num_gathered_keys(config, max_model_len)
+    memory = plan_memory(buckets, model, kv_cache, num_gathered_keys=num_gathered_keys)
     _check_device_memory(loaded, memory)
     return CompilePlan(
         name=loaded.name,
@@ -137,6 +130,13 @@ def plan_compile(loaded: LoadedConfig, model: ModelSpec) -> CompilePlan:
         max_consecutive_prefills=config.max_consecutive_prefills,
         seed=config.seed,
     )
+
+
+def _check_rules(loaded: LoadedConfig, model: ModelSpec) -> None:
+    """Loading checked them already where the model lay on this machine."""
+    faults = broken_rules(loaded.config, model)
+    if faults:
+        raise config_error(str(loaded.path), faults, loaded.lines)
 
 
 def _num_gathered_keys(config: Config, max_model_len: int) -> int | None:

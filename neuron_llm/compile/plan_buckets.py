@@ -6,6 +6,7 @@ from neuron_llm.compile.config import Config
 from neuron_llm.compile.coverage import (
     ReachableShapes,
     UnreachableBucket,
+    check_coverage,
     min_blocks_per_request,
     reachable_shapes,
     split_reachable,
@@ -38,34 +39,28 @@ def plan_buckets(
     """Return the buckets to compile and, each with its reason, those that are left out.
 
     Every decode batch size is compiled for each context bucket and for `max_model_len`. The prefill
-    token budget has no say in the decode buckets.
+    token budget has no say in the decode buckets, and since the prefill buckets end in it, none of
+    them can be left out.
     """
     neuron = config.neuron_config
-    all_tokens = neuron.num_batched_tokens_buckets or get_default_num_batched_tokens_buckets(
-        min(config.max_num_batched_tokens, max_model_len)
+    tokens = neuron.num_batched_tokens_buckets or get_default_num_batched_tokens_buckets(
+        shapes.max_chunk_tokens
     )
     all_seqs = neuron.num_seqs_buckets or get_default_num_seqs_buckets(config.max_num_seqs)
-    tokens, unused_tokens = split_reachable(all_tokens, shapes.max_chunk_tokens)
     seqs, unused_seqs = split_reachable(all_seqs, shapes.max_decode_seqs)
     contexts = (*(neuron.decode_context_length_buckets or ()), max_model_len)
     buckets = BucketSet(
         prefill=tuple(PrefillBucket(num_tokens) for num_tokens in tokens),
         decode=tuple(DecodeBucket(batch, context) for batch in seqs for context in contexts),
     )
-    no_chunk = (
-        f"no prefill step has more than {shapes.max_chunk_tokens} tokens,"
-        f" which {tokens[-1]} already holds"
-    )
-    no_batch = (
+    assert not check_coverage(buckets, shapes), "a bucket was left out that can be needed"
+    reason = (
         f"no decode step has more than {shapes.max_decode_seqs} requests,"
         f" which {seqs[-1]} already holds"
     )
-    unreachable = (
-        *(UnreachableBucket(PrefillBucket(num_tokens), no_chunk) for num_tokens in unused_tokens),
-        *(
-            UnreachableBucket(DecodeBucket(batch, context), no_batch)
-            for batch in unused_seqs
-            for context in contexts
-        ),
+    unreachable = tuple(
+        UnreachableBucket(DecodeBucket(batch, context), reason)
+        for batch in unused_seqs
+        for context in contexts
     )
     return buckets, unreachable

@@ -101,7 +101,7 @@ def read_header(path: Path) -> list[TensorInfo]:
         entries = json.loads(header)
         entries.pop("__metadata__", None)
         tensors = [
-            TensorInfo(name, str(entry["dtype"]), math.prod(entry["shape"]))
+            TensorInfo(name, str(entry["dtype"]), math.prod(map(int, entry["shape"])))
             for name, entry in entries.items()
         ]
         data_bytes = max((int(entry["data_offsets"][1]) for entry in entries.values()), default=0)

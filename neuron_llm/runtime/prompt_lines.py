@@ -137,7 +137,7 @@ def _request_of(fields: dict[str, Any]) -> dict[str, Any]:
     if "body" not in fields and "url" not in fields:
         return fields
     url, body = fields.get("url"), fields.get("body")
-    if url not in _URL_FIELDS:
+    if not isinstance(url, str) or url not in _URL_FIELDS:
         raise RequestError(
             f"`url` is {url!r:.80}, not one of {', '.join(_URL_FIELDS)}", code="unsupported_url"
         )

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
+from neuron_llm.runtime.metrics import RequestLatency
+from neuron_llm.runtime.outputs import RequestOutput
 from neuron_llm.runtime.prompt_lines import BadLine, PromptId
 
 # Characters that JSON leaves as they are and that some readers take for the end of a line.
@@ -35,7 +37,7 @@ class OutputRecord:
         index: of the line; the order of the records.
         text: what was generated.
         token_ids: the same as tokens; None leaves the key out.
-        finish_reason: `stop` or `length`.
+        finish_reason: `stop`, `length` or `abort`.
         stop_reason: the stop string or stop token that ended it.
         num_prompt_tokens: tokens of the prompt.
         num_cached_tokens: how many of them were found in the prefix cache.
@@ -72,6 +74,29 @@ class OutputRecord:
         """Return the record of a line that could not be run; the message names the line."""
         message = f"line {line.line_number}: {line.message}"
         return cls.failed(line.id, line.index, line.code, message)
+
+    @classmethod
+    def of_output(
+        cls, line_id: PromptId, index: int, output: RequestOutput, *, with_token_ids: bool
+    ) -> OutputRecord:
+        """Return the record of a request that has finished."""
+        if output.error is not None:
+            return cls.failed(line_id, index, "generation_failed", output.error)
+        completion = output.outputs[0]
+        latency = RequestLatency.of(output.times) if output.times.tokens else None
+        return cls(
+            line_id,
+            index,
+            text=completion.text,
+            token_ids=completion.token_ids if with_token_ids else None,
+            finish_reason=completion.finish_reason,
+            stop_reason=completion.stop_reason,
+            num_prompt_tokens=len(output.prompt_token_ids),
+            num_cached_tokens=output.num_cached_tokens,
+            num_output_tokens=len(completion.token_ids),
+            ttft_ms=latency.ttft_ms if latency else None,
+            e2el_ms=latency.e2el_ms if latency else None,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON keys and values; `token_ids` only if there are any."""

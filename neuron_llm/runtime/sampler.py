@@ -139,9 +139,9 @@ def _draw(logits: torch.Tensor, params: SamplingParams, generator: torch.Generat
     # One uniform number per token, not one exponential per vocabulary entry as in the Gumbel trick:
     # the same distribution for a hundredth of the time. float64, so that no tail is rounded away.
     cumulative = weights.cumsum(dim=0)
+    # At most 1 - 2**-53, so that the product stays below the last sum, however it is rounded.
     point = torch.rand((), generator=generator, dtype=torch.float64) * cumulative[-1]
-    index = int(torch.searchsorted(cumulative, point, right=True))
-    return int(token_ids[min(index, len(token_ids) - 1)])
+    return int(token_ids[torch.searchsorted(cumulative, point, right=True)])
 
 
 def kept_distribution(

@@ -17,16 +17,16 @@ class AsyncScheduler(Scheduler):
 
     def _num_new_tokens(self, request: Request) -> int:
         num_tokens = request.num_tokens + request.num_output_placeholders
-        # With this many tokens the request ends by its length, whatever the last ones will be.
-        max_num_tokens = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
-        if num_tokens >= max_num_tokens:
+        if num_tokens >= request.max_num_tokens:
+            # It will have ended by its length, whatever the tokens in flight turn out to be.
             return 0
         return num_tokens - request.num_computed_tokens
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
-        for req_id in scheduler_output.num_scheduled_tokens:
-            request = self.requests[req_id]
+        if not scheduler_output.num_scheduled_tokens:
+            return
+        for request in self._in_flight[-1]:
             # Every step but a prefill chunk that is not the last samples one token.
             if request.num_computed_tokens >= request.num_tokens + request.num_output_placeholders:
                 request.num_output_placeholders += 1
@@ -34,8 +34,11 @@ class AsyncScheduler(Scheduler):
     def _update_request_with_output(self, request: Request, token_ids: list[int]) -> list[int]:
         request.num_output_placeholders -= len(token_ids)
         token_ids = super()._update_request_with_output(request, token_ids)
-        if request.status is RequestStatus.RUNNING:
-            # Blocks whose tokens were not known when they were allocated.
-            num_known_tokens = request.num_computed_tokens - request.num_output_placeholders
+        num_known_tokens = request.num_computed_tokens - request.num_output_placeholders
+        if (
+            num_known_tokens % self.config.block_size == 0
+            and request.status is RequestStatus.RUNNING
+        ):
+            # A block is full whose tokens were not known when it was allocated.
             self.kv_cache_manager.cache_blocks(request, num_known_tokens)
         return token_ids

@@ -60,7 +60,6 @@ class HoldbackMixin(ABC):
         self.last_stats: SchedulerStats | None = None
         self._kv = kv
         self._kv_admission = KVAdmission(config, kv)
-        self._max_kv_concurrent = self._kv_admission.max_concurrent
         self._num_consecutive_prefills = 0
         self._hold_reason: HoldReason | None = None
         self._state = SchedulerState.IDLE
@@ -83,6 +82,11 @@ class HoldbackMixin(ABC):
         """
         return bool(self.running) and self._is_prefill_request(self.running[-1])
 
+    @property
+    def _max_kv_concurrent(self) -> int:
+        """How many requests of `max_model_len` fit into the KV cache together."""
+        return self._kv_admission.max_concurrent
+
     def schedule(self) -> SchedulerOutput:
         """Plan the next step: one prefill chunk of one request, or a batch of decodes.
 
@@ -92,19 +96,19 @@ class HoldbackMixin(ABC):
         # 1. Hide the whole waiting queue. The two queues trade places, whatever their length.
         self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
         limits = self.max_num_running_reqs, self.max_num_scheduled_tokens
-        older: list[Request] = []
-        newer: list[Request] = []
+        running_holdback: list[Request] = []
+        prefill_holdback: list[Request] = []
         try:
             # 2. Give back its head if it may start now; nobody overtakes it.
             self._admit_from_holdback()
             # 3. One phase per step: hide the running requests of the other one.
-            older, self.running, newer = self._separate_phases()
-            self._limit_step(num_hidden=len(older) + len(newer))
+            running_holdback, self.running, prefill_holdback = self._separate_phases()
+            self._limit_step(len(running_holdback) + len(prefill_holdback))
             # 4. The scheduler underneath does its work on what is left.
             scheduler_output = self._call_base_schedule()
         finally:
             # 5. Restore queues and limits, also when it failed; `running` in admission order.
-            self.running = [*older, *self.running, *newer]
+            self.running = [*running_holdback, *self.running, *prefill_holdback]
             self._restore_waiting()
             self.max_num_running_reqs, self.max_num_scheduled_tokens = limits
         # 6. Pad the tensor size of a prefill; the token counts stay what they are.
@@ -113,7 +117,7 @@ class HoldbackMixin(ABC):
         self._check_progress(scheduler_output)
         # 8. Name the phase of the step.
         self._update_state(scheduler_output)
-        self._record_stats(scheduler_output, num_hidden=len(older) + len(newer))
+        self._record_stats(scheduler_output, len(running_holdback) + len(prefill_holdback))
         return scheduler_output
 
     def can_schedule(self, request: Request) -> bool:
@@ -155,7 +159,7 @@ class HoldbackMixin(ABC):
             self.waiting.append(self.holdback_queue.popleft())
 
     def _separate_phases(self) -> tuple[list[Request], list[Request], list[Request]]:
-        """Split `running` into hidden older requests, visible ones and hidden newer ones."""
+        """Split `running` into hidden decodes, visible requests and a hidden prefill."""
         if self.has_prefill_in_running:
             decodes, prefill = self.running[:-1], self.running[-1:]
             return ([], decodes, prefill) if self._is_decode_due() else (decodes, prefill, [])
@@ -185,11 +189,13 @@ class HoldbackMixin(ABC):
         self.total_padding_tokens += sum(padded.values()) - num_tokens
 
     def _calculate_padded_count(self, token_count: int) -> int:
-        """Return the smallest bucket that holds the chunk.
+        """Return the smallest bucket that holds the chunk; no tokens need none.
 
         Raises:
             NoBucketError: none does.
         """
+        if token_count == 0:
+            return 0
         return get_bucket_for_count(token_count, self.num_batched_tokens_buckets)
 
     def _check_phases(self, scheduler_output: SchedulerOutput) -> None:
@@ -229,9 +235,11 @@ class HoldbackMixin(ABC):
         reason = "no request waits"
         if self.waiting:
             head = self.waiting[0]
-            held = self._hold_reason or self._find_hold_reason(head)
-            reason = f"`{head.request_id}` waits: {held.value if held else 'held back'}"
-            reason += f" ({self._kv_admission.explain(head, self.running)})"
+            # With the batch full of prompts and still nothing scheduled, the head was let through.
+            was_admitted = self._hold_reason in (None, HoldReason.PREFILL_BATCH)
+            held = "not scheduled" if was_admitted else self._hold_reason
+            room = self._kv_admission.explain(head, self.running)
+            reason = f"`{head.request_id}` waits: {held} ({room})"
         raise NoProgressError(
             f"nothing can be scheduled and no step is in flight; {reason}; running "
             f"{[request.request_id for request in self.running]}, waiting {queue} of "

@@ -26,6 +26,8 @@ def num_blocks_for(num_tokens: int, block_size: int) -> int:
 class _BlockTable:
     block_ids: list[int] = field(default_factory=list)
     num_published_blocks: int = 0
+    # Below this many tokens no block is missing, and none becomes full.
+    num_settled_tokens: int = 0
 
 
 class KVCacheManager:
@@ -107,6 +109,8 @@ class KVCacheManager:
         """
         table = self._tables.get(request.request_id) or _BlockTable()
         num_tokens = request.num_computed_tokens + num_new_tokens
+        if num_tokens < table.num_settled_tokens:
+            return []
         num_tokens += len(computed_blocks) * self.block_size
         num_new_blocks = num_blocks_for(num_tokens, self.block_size)
         num_new_blocks -= len(table.block_ids) + len(computed_blocks)
@@ -122,6 +126,9 @@ class KVCacheManager:
         if self.enable_prefix_caching:
             # Tokens still in flight are not known yet, so a block with one of them has no hash.
             self._publish(request, table, min(num_tokens, request.num_tokens))
+        table.num_settled_tokens = len(table.block_ids) * self.block_size + 1
+        if table.num_published_blocks < len(table.block_ids) and self.enable_prefix_caching:
+            table.num_settled_tokens = (table.num_published_blocks + 1) * self.block_size
         return new_block_ids
 
     def cache_blocks(self, request: Request, num_tokens: int) -> None:

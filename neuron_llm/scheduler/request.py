@@ -53,6 +53,8 @@ class Request:
         ignore_eos: let EOS tokens pass.
         cache_salt: requests share prefix blocks only with requests of the same salt.
         arrival_time: seconds on the caller's clock; carried, not read.
+        ending_token_ids: the EOS and stop tokens that count.
+        max_num_tokens: with this many tokens the request ends by length; set by `set_max_model_len`.
         num_tokens: prompt tokens plus output tokens known so far.
         num_computed_tokens: tokens whose KV is in the cache once the steps in flight have run.
         num_output_placeholders: tokens that steps in flight will sample (async scheduling only).
@@ -72,6 +74,8 @@ class Request:
 
     status: RequestStatus = field(init=False, default=RequestStatus.WAITING)
     stop_reason: int | None = field(init=False, default=None)
+    ending_token_ids: frozenset[int] = field(init=False, repr=False)
+    max_num_tokens: int = field(init=False, default=0)
     num_prompt_tokens: int = field(init=False)
     num_tokens: int = field(init=False)
     num_computed_tokens: int = field(init=False, default=0)
@@ -82,6 +86,8 @@ class Request:
 
     def __post_init__(self) -> None:
         """Start with the prompt as all there is."""
+        eos_token_ids = frozenset[int]() if self.ignore_eos else self.eos_token_ids
+        self.ending_token_ids = eos_token_ids | self.stop_token_ids
         self._all_token_ids = list(self.prompt_token_ids)
         # Plain numbers, not properties: the scheduler reads them several times per request and
         # step.
@@ -106,6 +112,10 @@ class Request:
     def finish_reason(self) -> FinishReason | None:
         """Why the request ended, None while it has not."""
         return _FINISH_REASONS.get(self.status)
+
+    def set_max_model_len(self, max_model_len: int) -> None:
+        """Fix the length at which the request ends, once its limits are known to be valid."""
+        self.max_num_tokens = min(self.num_prompt_tokens + self.max_tokens, max_model_len)
 
     def append_output_token_id(self, token_id: int) -> None:
         """Add one sampled token."""

@@ -52,7 +52,6 @@ class Scheduler:
         )
         self.max_num_running_reqs = config.max_num_seqs
         self.max_num_scheduled_tokens = config.max_num_batched_tokens
-        self.max_model_len = config.max_model_len
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.requests: dict[str, Request] = {}
@@ -76,6 +75,7 @@ class Scheduler:
                 code="duplicate_request_id",
                 hint="give every request an id of its own",
             )
+        request.set_max_model_len(self.config.max_model_len)
         self.requests[request.request_id] = request
         self.waiting.append(request)
 
@@ -110,30 +110,30 @@ class Scheduler:
         """
         if not scheduler_output.num_scheduled_tokens:
             return []
-        sampled = dict(zip(runner_output.req_ids, runner_output.sampled_token_ids, strict=True))
         requests = self._in_flight.popleft()
-        assert len(requests) == len(scheduler_output.num_scheduled_tokens), "outputs out of order"
+        req_ids = [request.request_id for request in requests]
+        assert req_ids == list(scheduler_output.num_scheduled_tokens), "outputs out of order"
+        sampled_token_ids = runner_output.sampled_token_ids
+        if runner_output.req_ids != req_ids:
+            sampled = dict(zip(runner_output.req_ids, sampled_token_ids, strict=True))
+            sampled_token_ids = [sampled[req_id] for req_id in req_ids]
         outputs = []
-        any_stopped = False
-        for request in requests:
-            token_ids = sampled[request.request_id]
-            if not token_ids or request.status is not RequestStatus.RUNNING:
+        num_unfinished = len(self.requests)
+        running = RequestStatus.RUNNING
+        for request, token_ids in zip(requests, sampled_token_ids, strict=True):
+            if not token_ids or request.status is not running:
                 continue
             token_ids = self._update_request_with_output(request, token_ids)
-            outputs.append(
-                EngineCoreOutput(
-                    request.request_id,
-                    token_ids,
-                    request.finish_reason,
-                    request.stop_reason,
-                    request.num_cached_tokens,
-                )
+            output = EngineCoreOutput(
+                request.request_id, token_ids, None, None, request.num_cached_tokens
             )
-            if request.status is not RequestStatus.RUNNING:
-                any_stopped = True
+            outputs.append(output)
+            if request.status is not running:
+                output.finish_reason = request.finish_reason
+                output.stop_reason = request.stop_reason
                 self._free_request(request)
-        if any_stopped:
-            self.running = [r for r in self.running if r.status is RequestStatus.RUNNING]
+        if len(self.requests) != num_unfinished:
+            self.running = [r for r in self.running if r.status is running]
         return outputs
 
     def finish_requests(
@@ -183,11 +183,14 @@ class Scheduler:
     def _schedule_running(self, output: SchedulerOutput, token_budget: int) -> int:
         """Give running requests their next tokens; return what is left of the budget."""
         cached_reqs = output.scheduled_cached_reqs
+        allocate_slots = self.kv_cache_manager.allocate_slots
         for request in self.running:
-            num_new_tokens = min(self._num_new_tokens(request), token_budget)
+            num_new_tokens = self._num_new_tokens(request)
+            if num_new_tokens > token_budget:
+                num_new_tokens = token_budget
             if num_new_tokens <= 0:
                 continue
-            block_ids = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
+            block_ids = allocate_slots(request, num_new_tokens)
             if block_ids is None:
                 raise OutOfBlocksError(
                     f"request `{request.request_id}` cannot grow by {num_new_tokens} tokens: "
@@ -199,8 +202,9 @@ class Scheduler:
             cached_reqs.req_ids.append(request.request_id)
             cached_reqs.new_block_ids.append(block_ids)
             cached_reqs.num_computed_tokens.append(request.num_computed_tokens)
+            num_output_tokens = request.num_tokens - request.num_prompt_tokens
             cached_reqs.num_output_tokens.append(
-                request.num_output_tokens + request.num_output_placeholders
+                num_output_tokens + request.num_output_placeholders
             )
         return token_budget
 
@@ -250,7 +254,7 @@ class Scheduler:
         """Append sampled tokens up to the one that ends the request; return those appended."""
         for count, token_id in enumerate(token_ids, start=1):
             request.append_output_token_id(token_id)
-            if check_stop(request, self.max_model_len):
+            if check_stop(request):
                 return token_ids[:count]
         return token_ids
 

@@ -148,8 +148,7 @@ def test_rules_that_need_no_model_hold_for_a_hub_id_too(tmp_path: Path) -> None:
         "  num_batched_tokens_buckets: [256, 128]\n"
     )
     assert faults_in(path) == [
-        "4: neuron_config.num_seqs_buckets: [1, 2] must end in 8, `max_num_seqs`;"
-        " write [1, 2, 8]",
+        "4: neuron_config.num_seqs_buckets: [1, 2] must end in 8, `max_num_seqs`; write [1, 2, 8]",
         "5: neuron_config.num_batched_tokens_buckets: [256, 128] must ascend strictly;"
         " write [128, 256]",
     ]

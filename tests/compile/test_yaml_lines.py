@@ -35,7 +35,7 @@ def test_key_that_is_no_name_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("a: [1\nb: 2", 2, "did not find"),
+        ("a: [1\nb: 2", 2, "expected ',' or ']'"),
         ("a: 1\n\tb: 2", 2, "cannot start any token"),
         ("a: 'open", 1, "unexpected end of stream"),
         ("a: b: c", 1, "mapping values are not allowed"),
@@ -50,8 +50,7 @@ def test_key_that_is_no_name_is_a_fault() -> None:
 def test_says_where_a_text_is_no_yaml(text: str, line: int, reason: str) -> None:
     where, what = fault_of(text)
     assert where == line
-    if reason != "did not find":
-        assert reason in what
+    assert reason in what
 
 
 def test_syntax_error_names_the_column() -> None:
@@ -131,7 +130,7 @@ def test_any_text_gives_a_mapping_or_a_fault(text: str) -> None:
     except YamlFaultError as error:
         assert error.fault.text
     else:
-        assert all(1 <= line <= text.count("\n") + 99 for line in mapping.lines.values())
+        assert all(line >= 1 for line in mapping.lines.values())
 
 
 @given(st.text(alphabet="ab:[]{}-?!&*#|>'\"%@,. \n\t0e~<", max_size=40))

@@ -118,7 +118,7 @@ def test_top_p_counts_only_what_top_k_left() -> None:
 
 
 def test_a_tiny_temperature_is_raised_and_never_overflows() -> None:
-    logits = torch.tensor([1e4, 2e4, -3e38])
+    logits = torch.tensor([1e10, 2e10, -3e38])
     tiny = kept_distribution(logits, SamplingParams(temperature=1e-30))
     smallest = kept_distribution(logits, SamplingParams(temperature=0.01))
     assert tiny[1].tolist() == smallest[1].tolist() == [0.0, 1.0, 0.0]
@@ -214,9 +214,10 @@ def test_the_ends_of_the_unit_interval_draw_tokens_that_are_possible(
     monkeypatch: pytest.MonkeyPatch, point: float
 ) -> None:
     monkeypatch.setattr(torch, "rand", lambda *_, dtype, **__: torch.tensor(point, dtype=dtype))
-    logits = torch.tensor([[-torch.inf, 1.0, 2.0, 3.0]])
-    token_id = Sampler([]).sample(logits, [make_state(seed=0)])[0]
-    assert token_id == (1 if point == 0 else 3)
+    for last in (0.1, 0.7, 3.0, 3.3, 30.0):
+        logits = torch.tensor([[-torch.inf, 1.0, 2.0, last, -torch.inf]])
+        token_id = Sampler([]).sample(logits, [make_state(seed=0)])[0]
+        assert token_id == (1 if point == 0 else 3)
 
 
 def test_nothing_outside_the_kept_set_is_ever_drawn() -> None:

@@ -4,9 +4,11 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neuron_llm.errors import RequestError
-from neuron_llm.runtime.sampling_params import GenerationDefaults, SamplingParams
+from neuron_llm.runtime.sampling_params import SAMPLING_FIELDS, GenerationDefaults, SamplingParams
 from neuron_llm.runtime.unsupported_fields import UNSUPPORTED_FIELDS
 
 
@@ -178,3 +180,25 @@ def test_an_empty_generation_config_leaves_the_defaults_of_vllm() -> None:
     defaults = GenerationDefaults.from_generation_config({"bos_token_id": 1, "top_k": None})
     assert SamplingParams.merged({}, defaults.fields) == SamplingParams()
     assert defaults.not_followed == {}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=5,
+)
+
+
+@given(
+    fields=st.dictionaries(
+        st.sampled_from(sorted({*SAMPLING_FIELDS, *UNSUPPORTED_FIELDS})), JSON, max_size=4
+    )
+)
+def test_any_values_make_parameters_or_a_request_error(fields: dict[str, Any]) -> None:
+    try:
+        params = SamplingParams.merged(fields)
+    except RequestError as error:
+        assert error.code in ("invalid_sampling", "unsupported_field")
+    else:
+        assert params.max_tokens is None or params.min_tokens <= params.max_tokens
+        hash(params)

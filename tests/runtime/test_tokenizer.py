@@ -57,6 +57,7 @@ def test_a_prompt_has_no_bos_where_neither_text_nor_tokenizer_has_it(tmp_path: P
     bos = special_id(tokenizer, BOS)
     assert bos not in tokenizer.encode_prompt("hello")
     assert tokenizer.encode_prompt(f"{BOS}hello").count(bos) == 1
+    assert tokenizer.encode_prompt(f"{BOS}{BOS}hello").count(bos) == 2  # as it was written
 
 
 @pytest.mark.parametrize("adds_eos", [False, True])

@@ -139,15 +139,15 @@ class StreamRun:
         while step <= self.stream.last_event or self.scheduler.has_requests():
             self._apply_events(step)
             output = self.scheduler.schedule()
-            self._check_step(output)
+            self.check_step(output)
             self.in_flight.append(output)
             if len(self.in_flight) >= self.max_steps_in_flight or not output.num_scheduled_tokens:
-                self._finish_oldest_step()
+                self.finish_oldest_step()
             step += 1
             assert step < 3000, "hang"
             if not self.scheduler.has_requests():
                 while self.in_flight:
-                    self._finish_oldest_step()
+                    self.finish_oldest_step()
         self._check_end()
         return self.records
 
@@ -157,9 +157,9 @@ class StreamRun:
                 self.live.pop(request_id).is_aborted = True
                 self.scheduler.kv_cache_manager.check_integrity()
         for request in self.stream.arrivals.get(step, []):
-            self._add(request)
+            self.add(request)
 
-    def _add(self, request: Request) -> None:
+    def add(self, request: Request) -> None:
         config = self.stream.config
         needed = worst_case_blocks(request, config.max_model_len, config.block_size)
         refusal = None
@@ -176,7 +176,7 @@ class StreamRun:
             self.live[request.request_id] = _Record(request)
             self.records.append(self.live[request.request_id])
 
-    def _finish_oldest_step(self) -> None:
+    def finish_oldest_step(self) -> None:
         output = self.in_flight.popleft()
         for core_output in self.scheduler.update_from_output(output, self.worker.execute(output)):
             self._take(core_output)
@@ -191,7 +191,7 @@ class StreamRun:
             record.ends.append((core_output.finish_reason, core_output.stop_reason))
             del self.live[core_output.request_id]
 
-    def _check_step(self, output: SchedulerOutput) -> None:
+    def check_step(self, output: SchedulerOutput) -> None:
         scheduler = self.scheduler
         scheduler.kv_cache_manager.check_integrity()
         assert scheduler.max_num_running_reqs == self.stream.config.max_num_seqs

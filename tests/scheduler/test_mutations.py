@@ -92,8 +92,8 @@ def test_a_shared_block_counted_free_of_charge_while_nobody_holds_it_runs_out(
 
 class ForgetsHiddenRunning(NeuronScheduler):
     def _separate_phases(self) -> tuple[list[Request], list[Request], list[Request]]:
-        _, visible, newer = super()._separate_phases()
-        return [], visible, newer
+        _, visible, prefill = super()._separate_phases()
+        return [], visible, prefill
 
 
 class ForgetsHeldWaiting(NeuronScheduler):
@@ -104,8 +104,8 @@ class ForgetsHeldWaiting(NeuronScheduler):
 
 class RestoresInReverse(NeuronScheduler):
     def _separate_phases(self) -> tuple[list[Request], list[Request], list[Request]]:
-        older, visible, newer = super()._separate_phases()
-        return newer, visible, older
+        decodes, visible, prefill = super()._separate_phases()
+        return prefill, visible, decodes
 
 
 class CountsPadding(NeuronScheduler):

@@ -22,9 +22,10 @@ def make_stopping(**fields: object) -> Request:
 
 def feed(request: Request, *token_ids: int, max_model_len: int = 64) -> int:
     """Append tokens until one ends the request; return how many were appended."""
+    request.set_max_model_len(max_model_len)
     for count, token_id in enumerate(token_ids, start=1):
         request.append_output_token_id(token_id)
-        if check_stop(request, max_model_len):
+        if check_stop(request):
             return count
     return 0
 

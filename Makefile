@@ -1,0 +1,52 @@
+# Set-up, demo and tests. `make help` lists the targets.
+
+VENV := .venv
+PYTHON ?= python3
+# The CPU build, pinned: a bare `torch` may bring gigabytes of CUDA libraries.
+TORCH ?= torch==2.13.0
+# Further arguments for pip, such as an index that has CPU builds of torch.
+PIP_ARGS ?=
+
+BIN := $(VENV)/bin
+MODEL := models/smollm2-135m-instruct
+export HF_HUB_OFFLINE := 1
+
+.PHONY: help setup demo test lint types prove clean
+
+help:
+	@echo "make demo   set everything up, compile SmolLM2-135M-Instruct and answer the example prompts"
+	@echo "make test   set everything up and run the test suite"
+	@echo "make prove  what takes longer than the test suite may; figures in docs/proof.md"
+	@echo "make clean  remove the environment, the model and the artifacts"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) '$(TORCH)'
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[dev]'
+	touch $@
+
+$(MODEL): | $(VENV)/.ready
+	$(BIN)/python examples/fetch_smollm2.py $@
+
+demo: $(VENV)/.ready $(MODEL)
+	$(BIN)/neuron-llm compile configs/smollm2-135m.yaml
+	$(BIN)/neuron-llm run --prompts examples/prompts.jsonl
+	$(BIN)/neuron-llm bucket-report
+
+test: lint types
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready
+	$(BIN)/mypy
+
+prove: $(VENV)/.ready $(MODEL)
+	$(BIN)/python -m pytest -m prove --timeout 7200
+
+clean:
+	rm -rf $(VENV) models artifacts .neuron-llm

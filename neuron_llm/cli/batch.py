@@ -1,0 +1,104 @@
+"""A batch job from the command line: open the files, load, run, sum up."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from neuron_llm.cli.batch_output import begin_output, open_output
+from neuron_llm.cli.batch_progress import BatchStatus
+from neuron_llm.cli.batch_summary import render_summary
+from neuron_llm.cli.console import Console
+from neuron_llm.cli.counting import counted
+from neuron_llm.cli.engine_loading import loaded_engine
+from neuron_llm.cli.exit_code import ExitCode
+from neuron_llm.compile.manifest import Manifest
+from neuron_llm.report.padding import PaddingAccount
+from neuron_llm.runtime.batch import BatchOptions, BatchResult, run_batch
+from neuron_llm.runtime.duplicate_ids import check_unique_ids
+from neuron_llm.runtime.engine import Engine
+from neuron_llm.runtime.prompts import PromptReader, open_prompts
+from neuron_llm.runtime.records import OrderedRecordWriter
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """What to run.
+
+    Attributes:
+        artifact: directory of the artifact.
+        manifest: its index.
+        prompts: the prompts file.
+        output: where records go; None is stdout.
+        force: replace the output file.
+        options: what holds for every line.
+        json_output: write the summary as a JSON document on stdout.
+    """
+
+    artifact: Path
+    manifest: Manifest
+    prompts: Path
+    output: Path | None
+    force: bool
+    options: BatchOptions
+    json_output: bool
+
+
+def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
+    """Run every line of a prompts file and tell what it came to.
+
+    Raises:
+        NeuronLLMError: a file or the artifact cannot be used; nothing has been run then.
+    """
+    # A pipe can be read only once.
+    if job.prompts.is_file():
+        check_unique_ids(job.prompts)
+    account = PaddingAccount(job.manifest.buckets.all)
+    with ExitStack() as stack:
+        reader = PromptReader(stack.enter_context(open_prompts(job.prompts)))
+        stream = stack.enter_context(open_output(job.output, prompts=job.prompts, force=job.force))
+        engine = stack.enter_context(
+            loaded_engine(job.artifact, job.manifest.artifact_id, console, account.add)
+        )
+        begin_output(stream)
+        result = _run(job, (engine, reader, stream), console)
+    for warning in reader.warnings():
+        console.warn(warning)
+    metrics = result.metrics.to_json(result.duration_s)
+    if job.json_output:
+        console.result(json.dumps(_summary_json(job, metrics, account)))
+    else:
+        console.notice(render_summary(metrics, account))
+    return ExitCode.SOME_LINES_FAILED if result.num_failed else ExitCode.OK
+
+
+def _run(
+    job: BatchJob, opened: tuple[Engine, PromptReader, BinaryIO], console: Console
+) -> BatchResult:
+    engine, reader, stream = opened
+    is_on_terminal = job.output is None and sys.stdout.isatty()
+    with BatchStatus(console, is_shown=not is_on_terminal) as status:
+        try:
+            return run_batch(engine, reader, OrderedRecordWriter(stream), job.options, status.show)
+        except KeyboardInterrupt:
+            console.notice(f"interrupted: {counted(status.num_done, 'line')} done")
+            raise
+
+
+def _summary_json(
+    job: BatchJob, metrics: dict[str, Any], account: PaddingAccount
+) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "artifact": str(job.artifact),
+        "artifact_id": job.manifest.artifact_id,
+        "backend": job.manifest.backend,
+        "prompts": str(job.prompts),
+        "output": str(job.output),
+        **metrics,
+        "padding": account.to_json(),
+    }

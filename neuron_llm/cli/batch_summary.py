@@ -1,0 +1,60 @@
+"""What a batch job came to: two short tables for people, one document for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neuron_llm.cli.counting import counted
+from neuron_llm.cli.padding_table import render_padding
+from neuron_llm.cli.table import render_table
+from neuron_llm.report.padding import PaddingAccount
+
+_LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2el_ms": "E2EL"}
+_STATISTICS = ("mean", "p50", "p90", "p99")
+
+
+def render_summary(metrics: Mapping[str, Any], account: PaddingAccount) -> str:
+    """Return the summary of a job.
+
+    Args:
+        metrics: `RunMetrics.to_json`.
+        account: of its steps.
+    """
+    paragraphs = [_totals(metrics)]
+    if metrics["num_completed"]:
+        paragraphs.append(_latency_table(metrics))
+    if account.total.num_uses:
+        used = {bucket: c for bucket, c in account.by_bucket.items() if c.num_uses}
+        paragraphs.append(render_padding(used, account.total))
+    return "\n\n".join(paragraphs)
+
+
+def _totals(metrics: Mapping[str, Any]) -> str:
+    num_requests = metrics["num_completed"] + metrics["num_failed"]
+    lines = [
+        f"{counted(num_requests, 'request')} in {metrics['duration_s']:.1f} s,"
+        f" {counted(metrics['num_failed'], 'error')}",
+        f"{counted(metrics['num_prompt_tokens'], 'prompt token')}"
+        f" ({metrics['num_cached_tokens']} cached),"
+        f" {counted(metrics['num_output_tokens'], 'output token')}",
+    ]
+    if metrics["num_completed"]:
+        lines.append(
+            f"{metrics['output_tokens_per_s']:.1f} output tokens/s,"
+            f" {metrics['total_tokens_per_s']:.1f} tokens/s with prompts,"
+            f" {metrics['requests_per_s']:.2f} requests/s"
+        )
+    return "\n".join(lines)
+
+
+def _latency_table(metrics: Mapping[str, Any]) -> str:
+    rows = [
+        [label, *(_milliseconds(metrics[name][statistic]) for statistic in _STATISTICS)]
+        for name, label in _LATENCIES.items()
+    ]
+    return render_table(["ms", *_STATISTICS], rows)
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

@@ -1,0 +1,139 @@
+"""The interactive chat, and turns from a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuron_llm.cli.console import Console
+from neuron_llm.cli.engine_loading import loaded_engine
+from neuron_llm.cli.exit_code import ExitCode
+from neuron_llm.cli.interrupts import interrupt_requested
+from neuron_llm.errors import NeuronLLMError, RequestError
+from neuron_llm.runtime.chat import ChatSession
+from neuron_llm.runtime.sampling_params import SamplingParams
+
+_PROMPT = "> "
+_EXIT, _RESET = "/exit", "/reset"
+
+
+@dataclass(frozen=True)
+class ChatJob:
+    """What to chat with.
+
+    Attributes:
+        artifact: directory of the artifact.
+        artifact_id: of its manifest.
+        flag_fields: sampling fields from the command line.
+        generation_fields: sampling fields from the model's `generation_config.json`.
+        template: file of a chat template that replaces the model's.
+        raw: continue plain text.
+    """
+
+    artifact: Path
+    artifact_id: str
+    flag_fields: Mapping[str, Any]
+    generation_fields: Mapping[str, Any]
+    template: Path | None
+    raw: bool
+
+
+def run_chat(job: ChatJob, console: Console) -> ExitCode:
+    """Reply to each line of stdin until `/exit` or its end.
+
+    Raises:
+        NeuronLLMError: the template or the artifact cannot be used.
+    """
+    template = None if job.template is None else _read_template(job.template)
+    # Null is what the context leaves: a reply has no natural length of 16 tokens.
+    params = SamplingParams.merged(job.flag_fields, job.generation_fields, {"max_tokens": None})
+    with loaded_engine(job.artifact, job.artifact_id, console) as engine:
+        session = ChatSession(engine, params, template=template, raw=job.raw)
+        return _talk(session, console)
+
+
+def _talk(session: ChatSession, console: Console) -> ExitCode:
+    is_interactive = sys.stdin.isatty()
+    if is_interactive:
+        console.notice(f"{_EXIT} or Ctrl-D ends, {_RESET} forgets, Ctrl-C stops a reply")
+    code = ExitCode.OK
+    try:
+        for text in _turns(is_interactive):
+            if text == _EXIT:
+                break
+            if text == _RESET:
+                session.reset()
+                console.notice("the conversation begins anew")
+                continue
+            try:
+                _stream_reply(session, text)
+            except RequestError as error:
+                console.show_failure(error)
+                # Nobody can mend a turn that came through a pipe, so the exit code has to tell.
+                code = code if is_interactive else ExitCode.SOME_LINES_FAILED
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return ExitCode.INTERRUPTED
+    return code
+
+
+def _turns(is_interactive: bool) -> Iterator[str]:
+    """Yield the lines of stdin that are not blank, without their ends."""
+    read_line = _line_reader(is_interactive)
+    while (line := read_line()) is not None:
+        if text := line.strip():
+            yield text
+
+
+def _line_reader(is_interactive: bool) -> Callable[[], str | None]:
+    if is_interactive and sys.stdout.isatty():
+        import readline  # noqa: F401  # gives `input` its line editing
+
+        return _edited_line
+    return _prompted_line if is_interactive else _plain_line
+
+
+def _edited_line() -> str | None:
+    try:
+        return input(_PROMPT)
+    except EOFError:
+        sys.stderr.write("\n")
+        return None
+
+
+def _prompted_line() -> str | None:
+    # `input` would write the prompt on stdout, which goes to a file here.
+    sys.stderr.write(_PROMPT)
+    sys.stderr.flush()
+    return _plain_line()
+
+
+def _plain_line() -> str | None:
+    return sys.stdin.readline() or None
+
+
+def _stream_reply(session: ChatSession, text: str) -> None:
+    """Write a reply as it comes; Ctrl-C ends it between two steps."""
+    with interrupt_requested() as is_interrupted, closing(session.reply(text)) as pieces:
+        for piece in pieces:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+            if is_interrupted():
+                break
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise NeuronLLMError(
+            f"cannot read the chat template `{path}`: {(reason or str(error)).lower()}",
+            hint="give a Jinja file with `--template FILE`",
+        ) from error

@@ -1,0 +1,72 @@
+"""The two output streams: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console as RichConsole
+from rich.status import Status
+from rich.text import Text
+
+from neuron_llm.errors import ConfigError, NeuronLLMError
+
+
+class Console:
+    """Writes for people on stderr, and results on stdout unchanged.
+
+    Text that comes from the user is never read as markup and never wrapped.
+
+    Attributes:
+        is_quiet: notices and progress are left out; results and errors stay.
+        is_verbose: errors come with their traceback.
+    """
+
+    def __init__(self) -> None:
+        self.is_quiet = False
+        self.is_verbose = False
+        self._stderr = RichConsole(stderr=True, markup=False, highlight=False, soft_wrap=True)
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether a line that is written over and over has somebody to see it."""
+        return self._stderr.is_terminal and not self.is_quiet
+
+    def result(self, text: str) -> None:
+        """Write a result, one or more whole lines, on stdout."""
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def notice(self, text: str) -> None:
+        """Tell what is going on."""
+        if not self.is_quiet:
+            self._stderr.print(text)
+
+    def warn(self, text: str) -> None:
+        """Tell what works, but perhaps not as meant."""
+        if not self.is_quiet:
+            self._labelled("warning", "yellow", text)
+
+    def hint(self, text: str) -> None:
+        """Tell the way out of an error."""
+        self._labelled("hint", "cyan", text)
+
+    def error(self, text: str, details: Sequence[str] = ()) -> None:
+        """Tell what went wrong, with one line for each detail."""
+        self._labelled("error", "red", text)
+        for detail in details:
+            self._stderr.print(detail)
+
+    def show_failure(self, error: NeuronLLMError) -> None:
+        """Tell an expected failure: the message, every fault, and the way out."""
+        self.error(error.message, error.faults if isinstance(error, ConfigError) else ())
+        if error.hint:
+            self._stderr.print()
+            self.hint(error.hint)
+
+    def status(self, text: str) -> Status:
+        """Return a status line to enter and update; only for a terminal."""
+        return self._stderr.status(Text(text))
+
+    def _labelled(self, label: str, style: str, text: str) -> None:
+        self._stderr.print(Text.assemble((f"{label}:", f"bold {style}"), f" {text}"))

@@ -1,0 +1,63 @@
+"""Loading an artifact, with every step on record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+
+from neuron_llm.cli.console import Console
+from neuron_llm.report.run_log import RunHeader, RunLogWriter, last_run_path
+from neuron_llm.runtime.artifact import Artifact
+from neuron_llm.runtime.engine import Engine
+from neuron_llm.scheduler.step_record import StepRecord
+
+
+def _ignore_step(_: StepRecord) -> None:
+    """Keep no account of a step."""
+
+
+@contextmanager
+def loaded_engine(
+    directory: Path,
+    artifact_id: str,
+    console: Console,
+    on_step: Callable[[StepRecord], None] = _ignore_step,
+) -> Iterator[Engine]:
+    """Load an artifact; its steps become those of its last run when the block ends well.
+
+    Args:
+        directory: of the artifact.
+        artifact_id: of its manifest.
+        console: where to tell.
+        on_step: told about every step as well.
+
+    Raises:
+        ArtifactError: it cannot run here.
+    """
+    started_at = datetime.now().astimezone().isoformat(timespec="seconds")
+    log = RunLogWriter(last_run_path(artifact_id), RunHeader(artifact_id, started_at))
+
+    def record(step: StepRecord) -> None:
+        log.write(step)
+        on_step(step)
+
+    with log:
+        yield _load(directory, console, record)
+    if log.failure is not None:
+        reason = log.failure.strerror or str(log.failure)
+        console.warn(
+            f"`bucket-report` will not show this run: its steps cannot be recorded in"
+            f" `{last_run_path(artifact_id)}` ({reason.lower()})"
+        )
+
+
+def _load(directory: Path, console: Console, on_step: Callable[[StepRecord], None]) -> Engine:
+    started = time.perf_counter()
+    with console.status("loading") if console.shows_progress else nullcontext():
+        engine = Engine(Artifact.open(directory), on_step=on_step)
+    num_graphs = len(engine.artifact.manifest.graphs)
+    console.notice(f"loaded {num_graphs} graphs in {time.perf_counter() - started:.1f} s")
+    return engine

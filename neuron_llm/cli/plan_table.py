@@ -1,0 +1,82 @@
+"""What a compile would do, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from neuron_llm.backends.protocol import get_backend
+from neuron_llm.cli.table import render_table
+from neuron_llm.compile.compiler import graph_specs, resolve_checkpoint
+from neuron_llm.compile.config_fault import shown_bytes
+from neuron_llm.compile.config_file import LoadedConfig
+from neuron_llm.compile.plan import CompilePlan
+from neuron_llm.report.bucket_range import bucket_ranges
+
+
+def cached_graphs(loaded: LoadedConfig, plan: CompilePlan, cache_dir: Path) -> list[bool]:
+    """Return for each graph of a plan, in order, whether it is in the compile cache."""
+    # Opening a cache creates it, and a dry run makes nothing.
+    if not cache_dir.is_dir():
+        return [False] * len(plan.buckets.all)
+    specs = graph_specs(plan, resolve_checkpoint(loaded, cache_dir))
+    return get_backend(plan.backend).cached_graphs(specs, cache_dir)
+
+
+def render_plan(plan: CompilePlan, is_cached: Sequence[bool]) -> str:
+    """Return the table of graphs, and below it what running them takes."""
+    ranges = bucket_ranges(plan.buckets)
+    rows = [
+        [
+            graph.name,
+            ranges[bucket].description,
+            shown_bytes(graph.activation_bytes),
+            "cached" if cached else "to build",
+        ]
+        for bucket, graph, cached in zip(
+            plan.buckets.all, plan.memory.graphs, is_cached, strict=True
+        )
+    ]
+    memory = plan.memory
+    num_cached = sum(is_cached)
+    lines = [
+        render_table(["graph", "serves", "activations", "state"], rows),
+        "",
+        f"{len(rows)} graphs: {num_cached} cached, {len(rows) - num_cached} to build",
+        f"weights      {shown_bytes(memory.weights_bytes)} ({plan.dtype}, shared by all graphs)",
+        f"KV cache     {shown_bytes(memory.kv_cache_bytes)}",
+        f"             = {memory.kv_cache_formula}",
+        f"activations  {shown_bytes(memory.activation_bytes)} (of the largest graph)",
+        f"total        {shown_bytes(memory.total_bytes)}",
+    ]
+    return "\n".join(lines)
+
+
+def plan_json(plan: CompilePlan, is_cached: Sequence[bool]) -> dict[str, Any]:
+    """Return the same for machines."""
+    ranges = bucket_ranges(plan.buckets)
+    memory = plan.memory
+    return {
+        "schema_version": 1,
+        "name": plan.name,
+        "backend": plan.backend,
+        "dtype": plan.dtype,
+        "graphs": [
+            {
+                "graph": graph.name,
+                **ranges[bucket].to_json(),
+                "activation_bytes": graph.activation_bytes,
+                "is_cached": cached,
+            }
+            for bucket, graph, cached in zip(
+                plan.buckets.all, memory.graphs, is_cached, strict=True
+            )
+        ],
+        "weights_bytes": memory.weights_bytes,
+        "kv_cache_bytes": memory.kv_cache_bytes,
+        "kv_cache_formula": memory.kv_cache_formula,
+        "activation_bytes": memory.activation_bytes,
+        "total_bytes": memory.total_bytes,
+        "warnings": list(plan.warnings),
+    }

@@ -1,0 +1,117 @@
+"""`neuron-llm run`: prompts from a file, or a chat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from neuron_llm.cli.artifact_choice import choose_artifact
+from neuron_llm.cli.exit_code import ExitCode
+from neuron_llm.cli.options import (
+    ArtifactOption,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    open_console,
+)
+from neuron_llm.cli.sampling import generation_fields, given_flags
+
+
+def run_command(
+    ctx: typer.Context,
+    prompts: Annotated[
+        Path | None,
+        typer.Option("--prompts", metavar="FILE", help="JSON lines; without it, a chat begins."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where records go instead of stdout."),
+    ] = None,
+    artifact: ArtifactOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file.")] = False,
+    token_ids: Annotated[
+        bool, typer.Option("--token-ids", help="Write `token_ids` into the records.")
+    ] = False,
+    temperature: Annotated[float | None, typer.Option(help="From 0 (greedy) to 2.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Over 0, up to 1.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="0 for all tokens.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Makes the draws repeatable.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Most output tokens.")] = None,
+    min_tokens: Annotated[int | None, typer.Option(help="No stop before so many.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Ends the output; may be repeated.")
+    ] = None,
+    stop_token_id: Annotated[
+        list[int] | None, typer.Option(metavar="ID", help="Ends the output; may be repeated.")
+    ] = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on after end of sequence.")
+    ] = False,
+    template: Annotated[
+        Path | None,
+        typer.Option("--template", metavar="FILE", help="Chat: use this Jinja chat template."),
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Chat: continue plain text.")] = False,
+    json_output: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run the prompts of a file through an artifact, or chat with it.
+
+    Example: neuron-llm run --prompts examples/prompts.jsonl -o answers.jsonl --temperature 0
+    """
+    console = open_console(ctx, verbose=verbose, quiet=quiet)
+    flags = given_flags(
+        {
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "seed": seed,
+            "max_tokens": max_tokens,
+            "min_tokens": min_tokens,
+            "stop": stop,
+            "stop_token_ids": stop_token_id,
+            "ignore_eos": ignore_eos or None,
+        }
+    )
+    _check_usage(
+        {"--output": output, "--force": force, "--token-ids": token_ids, "--json": json_output},
+        {"--template": template, "--raw": raw},
+        is_batch=prompts is not None,
+    )
+    if json_output and output is None:
+        raise typer.BadParameter("`--json` needs `-o FILE`: without it, stdout has the records")
+    directory, manifest = choose_artifact(artifact, console)
+    defaults = generation_fields(directory, console)
+    if prompts is None:
+        from neuron_llm.cli.chat import ChatJob, run_chat
+
+        chat = ChatJob(directory, manifest.artifact_id, flags, defaults, template, raw)
+        code = run_chat(chat, console)
+    else:
+        from neuron_llm.cli.batch import BatchJob, run_batch_job
+        from neuron_llm.runtime.batch import BatchOptions
+
+        options = BatchOptions(flags, defaults, token_ids)
+        job = BatchJob(directory, manifest, prompts, output, force, options, json_output)
+        code = run_batch_job(job, console)
+    if code is not ExitCode.OK:
+        raise typer.Exit(code)
+
+
+def _check_usage(
+    batch_only: dict[str, object], chat_only: dict[str, object], *, is_batch: bool
+) -> None:
+    """Refuse options that would have no effect, and two that exclude each other.
+
+    Raises:
+        typer.BadParameter: names the option.
+    """
+    for name, value in (chat_only if is_batch else batch_only).items():
+        if value:
+            condition = "without `--prompts`" if is_batch else "with `--prompts`"
+            raise typer.BadParameter(f"`{name}` works only {condition}")
+    if all(chat_only.values()):
+        raise typer.BadParameter("`--template` and `--raw` exclude each other")

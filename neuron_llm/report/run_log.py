@@ -1,0 +1,187 @@
+"""The steps of an artifact's last run, one JSON line each below a header line. Knows no torch.
+
+They lie in the current directory, not in the artifact, which never changes:
+
+    .neuron-llm/runs/<artifact_id>/last_run.jsonl
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from neuron_llm.errors import NeuronLLMError
+from neuron_llm.scheduler.buckets import Bucket, DecodeBucket, PrefillBucket
+from neuron_llm.scheduler.step_record import StepRecord
+
+SCHEMA_VERSION = 1
+STATE_DIR = Path(".neuron-llm")
+_LAST_RUN = "last_run.jsonl"
+_UNFINISHED = "unfinished-"
+
+
+@dataclass(frozen=True)
+class RunHeader:
+    """The first line of a run's log.
+
+    Attributes:
+        artifact_id: what ran.
+        started_at: when, as ISO 8601 with the time zone.
+    """
+
+    artifact_id: str
+    started_at: str
+
+
+def last_run_path(artifact_id: str, state_dir: Path = STATE_DIR) -> Path:
+    """Return where the log of an artifact's last run lies, whether or not there is one."""
+    return state_dir / "runs" / artifact_id / _LAST_RUN
+
+
+class RunLogWriter(AbstractContextManager["RunLogWriter"]):
+    """Records the steps of a run; the log replaces the one before when the block ends well.
+
+    A log that cannot be written stops nobody: `failure` says why there is none.
+
+    Args:
+        path: from `last_run_path`; its folders are made.
+        header: of this run.
+
+    Attributes:
+        failure: the first error of the operating system, or None.
+    """
+
+    def __init__(self, path: Path, header: RunHeader) -> None:
+        self.failure: OSError | None = None
+        self._path = path
+        self._header = header
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Begin a new log beside the last one."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(self._path.parent)
+            self._file = tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=self._path.parent, prefix=_UNFINISHED, delete=False
+            )
+            # Held until the process ends, however it ends: it tells a run from what one left.
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except OSError as error:
+            self.failure = error
+        self._write_line({"schema_version": SCHEMA_VERSION, **asdict(self._header)})
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Put the log in place, or drop it if the run failed or the log did."""
+        if self._file is None:
+            return
+        unfinished = Path(self._file.name)
+        try:
+            self._file.close()
+            if exc_type is None and self.failure is None:
+                unfinished.replace(self._path)
+        except OSError as error:
+            self.failure = self.failure or error
+        unfinished.unlink(missing_ok=True)
+
+    def write(self, step: StepRecord) -> None:
+        """Record a step; buffered."""
+        self._write_line(asdict(step))
+
+    def _write_line(self, content: dict[str, Any]) -> None:
+        if self._file is None or self.failure is not None:
+            return
+        try:
+            self._file.write(json.dumps(content, separators=(",", ":")) + "\n")
+        except OSError as error:
+            self.failure = error
+
+
+class RunLogReader(AbstractContextManager["RunLogReader"]):
+    """Reads a run's log; iterate over its steps inside the block.
+
+    Args:
+        path: from `last_run_path`, an existing file.
+
+    Attributes:
+        header: of the run.
+
+    Raises:
+        NeuronLLMError: the file cannot be read, is damaged, or is of another version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open(encoding="utf-8")
+        except OSError as error:
+            raise self._unusable((error.strerror or str(error)).lower()) from error
+        self.header = self._read_header()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __iter__(self) -> Iterator[StepRecord]:
+        """Yield the steps in order.
+
+        Raises:
+            NeuronLLMError: a line is damaged.
+        """
+        for line in self._file:
+            try:
+                fields = json.loads(line)
+                yield StepRecord(bucket=_read_bucket(fields.pop("bucket")), **fields)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise self._unusable("a line is damaged") from error
+
+    def _read_header(self) -> RunHeader:
+        try:
+            fields = json.loads(self._file.readline())
+            version = fields.pop("schema_version")
+            if version == SCHEMA_VERSION:
+                return RunHeader(**fields)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self._file.close()
+            raise self._unusable("its first line is damaged") from error
+        self._file.close()
+        raise self._unusable(f"its schema version is `{version}`, not `{SCHEMA_VERSION}`")
+
+    def _unusable(self, reason: str) -> NeuronLLMError:
+        return NeuronLLMError(
+            f"the log of the last run, `{self._path}`, cannot be used: {reason}",
+            hint="run again: `neuron-llm run --prompts FILE` writes a new one",
+        )
+
+
+def _read_bucket(fields: dict[str, int]) -> Bucket:
+    return PrefillBucket(**fields) if "num_tokens" in fields else DecodeBucket(**fields)
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Remove the logs of runs that were killed: nobody holds their lock."""
+    for path in directory.glob(f"{_UNFINISHED}*"):
+        with path.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            path.unlink(missing_ok=True)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from neuron_llm.backends.graph_cache import GraphCache, content_key
+from neuron_llm.errors import NeuronLLMError
+
+
+def test_content_key_ignores_the_order_of_keys_and_sees_every_value() -> None:
+    assert content_key({"a": 1, "b": [2]}) == content_key({"b": [2], "a": 1})
+    assert content_key({"a": 1}) != content_key({"a": "1"})
+    # A golden value: the key must not change from one version to the next by accident.
+    assert content_key({"bucket": "prefill_t128", "é": None}) == (
+        "09d88abfe8387fdcd154b64056e771cce49fc6faa856e1de75e68ef83b19d91f"
+    )
+
+
+def test_an_entry_is_found_only_when_it_is_whole_and_linked(tmp_path: Path) -> None:
+    cache = GraphCache(tmp_path)
+    with cache.new_entry("graph") as directory:
+        (directory / "graph.so").write_text("x")
+        assert cache.graph_directory("graph") is None
+    assert cache.find("config") is None
+    cache.link("config", "graph")
+    found = cache.find("config")
+    assert found is not None and (found / "graph.so").read_text() == "x"
+
+
+def test_a_failed_build_leaves_no_entry(tmp_path: Path) -> None:
+    cache = GraphCache(tmp_path)
+    with pytest.raises(RuntimeError), cache.new_entry("graph"):
+        raise RuntimeError("killed")
+    assert cache.graph_directory("graph") is None
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_link_to_a_removed_graph_is_a_miss(tmp_path: Path) -> None:
+    cache = GraphCache(tmp_path)
+    cache.link("config", "gone")
+    assert cache.find("config") is None
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NeuronLLMError, match="cannot be written"):
+        GraphCache(tmp_path / "file")
+
+
+def _hold(root: Path, started: str) -> None:
+    with GraphCache(root).lock("key"):
+        Path(started).touch()
+        time.sleep(60)
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    process = multiprocessing.get_context("spawn").Process(
+        target=_hold, args=(tmp_path / "cache", str(started))
+    )
+    process.start()
+    while not started.exists():
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    before = time.monotonic()
+    with GraphCache(tmp_path / "cache").lock("key"):
+        assert time.monotonic() - before < 5
+
+
+def test_the_cache_can_be_moved(tmp_path: Path) -> None:
+    cache = GraphCache(tmp_path / "old")
+    with cache.new_entry("graph") as directory:
+        (directory / "f").write_text("x")
+    cache.link("config", "graph")
+    os.rename(tmp_path / "old", tmp_path / "new")
+    assert GraphCache(tmp_path / "new").find("config") == tmp_path / "new" / "graphs" / "graph"

@@ -1,0 +1,136 @@
+"""Fixtures that cost: tiny models, and artifacts compiled once per session from one cache."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tiny_models import LLAMA, QWEN3, save_model
+
+from neuron_llm.backends.protocol import BuildEvent
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled tiny model.
+
+    Attributes:
+        config: its configuration file.
+        model: its Hugging Face directory.
+        artifact: what was compiled.
+        events: what the compile reported.
+    """
+
+    config: Path
+    model: Path
+    artifact: Path
+    events: tuple[BuildEvent, ...]
+
+
+LLAMA_CONFIG = """\
+model: {model}
+dtype: float32
+max_model_len: 64
+max_num_seqs: 4
+max_num_batched_tokens: 16
+block_size: 4
+neuron_config:
+  num_batched_tokens_buckets: [8, 16]
+  num_seqs_buckets: [1, 2, 4]
+"""
+
+QWEN3_CONFIG = """\
+model: {model}
+dtype: float32
+max_model_len: 160
+max_num_seqs: 3
+max_num_batched_tokens: 32
+block_size: 8
+neuron_config:
+  num_batched_tokens_buckets: [32]
+  num_seqs_buckets: [3]
+  decode_context_length_buckets: [128]
+"""
+
+
+@pytest.fixture(scope="session")
+def compile_cache(request: pytest.FixtureRequest) -> Path:
+    """The compile cache of all tests. It is content-addressed, so it may outlive the session."""
+    assert request.config.cache is not None
+    return request.config.cache.mkdir("compile")
+
+
+@pytest.fixture(scope="session")
+def llama_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random two-layer Llama with tied embeddings."""
+    return save_model(tmp_path_factory.mktemp("llama"), LLAMA)
+
+
+@pytest.fixture(scope="session")
+def qwen3_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random two-layer Qwen3 with odd head counts."""
+    return save_model(tmp_path_factory.mktemp("qwen3"), QWEN3)
+
+
+@pytest.fixture(scope="session")
+def llama(
+    llama_model: Path, compile_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Compiled:
+    """The Llama compiled: prefill 8 and 16, decode 1, 2 and 4."""
+    return compile_tiny(llama_model, LLAMA_CONFIG, compile_cache, tmp_path_factory.mktemp("l"))
+
+
+@pytest.fixture(scope="session")
+def qwen3(
+    qwen3_model: Path, compile_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Compiled:
+    """The Qwen3 compiled: prefill 32, decode 3 in two context lengths."""
+    return compile_tiny(qwen3_model, QWEN3_CONFIG, compile_cache, tmp_path_factory.mktemp("q"))
+
+
+@pytest.fixture(scope="session")
+def tiny_artifact(llama: Compiled) -> Path:
+    """The compiled Llama's directory; not to be written to."""
+    return llama.artifact
+
+
+@pytest.fixture(scope="session")
+def tiny_config_path(llama: Compiled) -> Path:
+    """The compiled Llama's configuration file."""
+    return llama.config
+
+
+def compile_tiny(model: Path, config_text: str, cache_dir: Path, directory: Path) -> Compiled:
+    """Compile a model; the artifact lies in `directory/artifacts/tiny`."""
+    from neuron_llm.compile.compiler import CompileOptions, compile_artifact
+    from neuron_llm.compile.config_file import load_config
+    from neuron_llm.compile.plan import plan_compile
+
+    config = directory / "tiny.yaml"
+    config.write_text(config_text.format(model=model))
+    loaded = load_config(config)
+    assert loaded.model_spec is not None
+    events: list[BuildEvent] = []
+    options = CompileOptions(
+        artifacts_dir=directory / "artifacts",
+        cache_dir=cache_dir,
+        num_jobs=os.cpu_count() or 1,
+        force=False,
+    )
+    result = compile_artifact(
+        loaded, plan_compile(loaded, loaded.model_spec), options, events.append
+    )
+    return Compiled(config, model, result.artifact, tuple(events))
+
+
+@pytest.fixture
+def empty_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A current directory of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
