@@ -47,7 +47,7 @@ class UnsupportedModelError(NeuronLLMError):
 
 
 class ArtifactError(NeuronLLMError):
-    """An artifact is missing, damaged, or was made for something else than this machine and these versions."""
+    """An artifact is missing, damaged, or made for another machine or other versions."""
 
 
 class CompileError(NeuronLLMError):

@@ -34,7 +34,12 @@ def bucket_report_command(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Show the uses and the padding of every graph in the last run.
+    """Show what every graph was used for.
+
+    The figures are those of the last run in this directory. `padded` counts tokens of padding, in
+    the length of a prefill or the rows of a decode; `waste` is their share; `cached` counts prompt
+    tokens that the prefix cache spared; `ctx waste` is the share of a decode's context, in its real
+    rows, that holds no token.
 
     Example: neuron-llm bucket-report --artifact artifacts/smollm2-135m
     """
@@ -72,7 +77,7 @@ def _show_graphs(console: Console, manifest: Manifest) -> None:
         [bucket.name, counts.description, f"{counts.worst_padding_ratio:.1%}"]
         for bucket, counts in bucket_ranges(manifest.buckets).items()
     ]
-    console.result(render_table(["graph", "serves", "worst waste"], rows))
+    console.result(render_table(["graph", "serves", "worst waste"], rows, num_text_columns=2))
     console.notice("no run of this artifact in this directory yet")
     console.notice("next: neuron-llm run --prompts file.jsonl")
 

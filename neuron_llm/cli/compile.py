@@ -30,7 +30,7 @@ def compile_command(
     ctx: typer.Context,
     config: Annotated[Path, typer.Argument(help="YAML file; its name becomes the artifact's.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the graphs and their memory, make nothing.")
+        bool, typer.Option("--dry-run", help="Print the graphs and their memory, compile nothing.")
     ] = False,
     jobs: Annotated[
         int | None,

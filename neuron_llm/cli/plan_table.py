@@ -17,7 +17,7 @@ from neuron_llm.report.bucket_range import bucket_ranges
 
 def cached_graphs(loaded: LoadedConfig, plan: CompilePlan, cache_dir: Path) -> list[bool]:
     """Return for each graph of a plan, in order, whether it is in the compile cache."""
-    # Opening a cache creates it, and a dry run makes nothing.
+    # Opening a cache would create it.
     if not cache_dir.is_dir():
         return [False] * len(plan.buckets.all)
     specs = graph_specs(plan, resolve_checkpoint(loaded, cache_dir))
@@ -41,7 +41,7 @@ def render_plan(plan: CompilePlan, is_cached: Sequence[bool]) -> str:
     memory = plan.memory
     num_cached = sum(is_cached)
     lines = [
-        render_table(["graph", "serves", "activations", "state"], rows),
+        render_table(["graph", "serves", "activations", "state"], rows, num_text_columns=2),
         "",
         f"{len(rows)} graphs: {num_cached} cached, {len(rows) - num_cached} to build",
         f"weights      {shown_bytes(memory.weights_bytes)} ({plan.dtype}, shared by all graphs)",

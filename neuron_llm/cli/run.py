@@ -58,7 +58,7 @@ def run_command(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run the prompts of a file through an artifact, or chat with it.
+    """Run a file of prompts, or chat.
 
     Example: neuron-llm run --prompts examples/prompts.jsonl -o answers.jsonl --temperature 0
     """

@@ -7,20 +7,23 @@ from collections.abc import Sequence
 _GAP = "  "
 
 
-def render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return lines of equally wide columns, the first flush left and the others flush right.
+def render_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, num_text_columns: int = 1
+) -> str:
+    """Return lines of equally wide columns, those of text flush left, the others flush right.
 
     Args:
         header: a name for each column.
         rows: as many cells each.
+        num_text_columns: how many of the first columns are text.
     """
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    return "\n".join(_line(row, widths) for row in (header, *rows))
+    return "\n".join(_line(row, widths, num_text_columns) for row in (header, *rows))
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = (
-        cell.ljust(width) if column == 0 else cell.rjust(width)
+def _line(cells: Sequence[str], widths: Sequence[int], num_text_columns: int) -> str:
+    padded = (
+        cell.ljust(width) if column < num_text_columns else cell.rjust(width)
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
     )
-    return _GAP.join((first, *others)).rstrip()
+    return _GAP.join(padded).rstrip()

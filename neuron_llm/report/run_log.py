@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
+from uuid import uuid4
 
 from neuron_llm.errors import NeuronLLMError
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket, PrefillBucket
@@ -69,9 +69,8 @@ class RunLogWriter(AbstractContextManager["RunLogWriter"]):
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _remove_abandoned(self._path.parent)
-            self._file = tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=self._path.parent, prefix=_UNFINISHED, delete=False
-            )
+            unfinished = self._path.with_name(f"{_UNFINISHED}{uuid4().hex}.jsonl")
+            self._file = unfinished.open("x", encoding="utf-8")
             # Held until the process ends, however it ends: it tells a run from what one left.
             fcntl.flock(self._file, fcntl.LOCK_EX)
         except OSError as error:

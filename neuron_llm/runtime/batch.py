@@ -13,7 +13,7 @@ from typing import Any
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.engine import Engine
-from neuron_llm.runtime.metrics import RequestLatency, RunMetrics
+from neuron_llm.runtime.metrics import RunMetrics
 from neuron_llm.runtime.outputs import RequestOutput
 from neuron_llm.runtime.prompt_lines import BadLine, PromptId, PromptLine
 from neuron_llm.runtime.records import OrderedRecordWriter, OutputRecord
@@ -101,8 +101,8 @@ class _Job:
                 if line is not None:
                     self._start(line)
             for output in self.engine.step() if self.started else ():
-                if output.finished:
-                    self._finish(output)
+                if output.result is not None:
+                    self._finish(output.result)
 
     def abort(self) -> None:
         """End what is running; records that are complete are written."""
@@ -120,7 +120,10 @@ class _Job:
         request_id = str(line.index)
         try:
             params = SamplingParams.merged(
-                line.sampling, self.options.flag_fields, self.options.generation_fields
+                line.sampling,
+                self.options.flag_fields,
+                self.options.generation_fields,
+                _default_fields(line),
             )
             self.engine.add_request(request_id, self._encode(line), params)
         except RequestError as error:
@@ -139,32 +142,17 @@ class _Job:
 
     def _finish(self, output: RequestOutput) -> None:
         line = self.started.pop(output.request_id)
-        if output.error is not None:
-            self._fail(OutputRecord.failed(line.id, line.index, "invalid_logits", output.error))
+        with_token_ids = self.options.include_token_ids
+        record = OutputRecord.of_output(line.id, line.index, output, with_token_ids=with_token_ids)
+        if record.error is not None:
+            self._fail(record)
             return
         self.metrics.add(
             output.times,
             num_prompt_tokens=len(output.prompt_token_ids),
             num_cached_tokens=output.num_cached_tokens,
         )
-        self._write(self._record(line, output))
-
-    def _record(self, line: _Line, output: RequestOutput) -> OutputRecord:
-        completion = output.outputs[0]
-        latency = RequestLatency.of(output.times)
-        return OutputRecord(
-            id=line.id,
-            index=line.index,
-            text=completion.text,
-            token_ids=completion.token_ids if self.options.include_token_ids else None,
-            finish_reason=completion.finish_reason,
-            stop_reason=completion.stop_reason,
-            num_prompt_tokens=len(output.prompt_token_ids),
-            num_cached_tokens=output.num_cached_tokens,
-            num_output_tokens=len(completion.token_ids),
-            ttft_ms=latency.ttft_ms,
-            e2el_ms=latency.e2el_ms,
-        )
+        self._write(record)
 
     def _fail(self, record: OutputRecord) -> None:
         self.metrics.add_failure()
@@ -176,6 +164,11 @@ class _Job:
         self.on_progress(
             BatchProgress(num_done, self.metrics.num_failed, self.metrics.num_output_tokens)
         )
+
+
+def _default_fields(line: PromptLine) -> dict[str, Any]:
+    """A reply to messages may fill the context, as in a chat; a prompt gets vLLM's default."""
+    return {"max_tokens": None} if line.messages is not None else {}
 
 
 def run_batch(

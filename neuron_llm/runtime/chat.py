@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
-from neuron_llm.errors import NeuronLLMError, RequestError
+from neuron_llm.errors import RequestError
 from neuron_llm.runtime.engine import Engine
 from neuron_llm.runtime.messages import Message
 from neuron_llm.runtime.sampling_params import SamplingParams
@@ -56,7 +56,7 @@ class ChatSession:
         self._messages.clear()
         self._text = ""
 
-    def reply(self, text: str) -> Iterator[str]:
+    def reply(self, text: str) -> Generator[str]:
         """Yield the reply to `text` piece by piece, one piece per step, many of them empty.
 
         Between two pieces the reply can be stopped by closing the iterator: the request ends, its
@@ -65,22 +65,24 @@ class ChatSession:
 
         Raises:
             RequestError: the conversation does not fit into the context (codes `prompt_too_long`
-                and `kv_too_small`), or the template refuses it. It is as it was before.
-            NeuronLLMError: the model gave no valid logits.
+                and `kv_too_small`), the template refuses it, or the model's logits are no numbers
+                (code `invalid_logits`). It is as it was before then.
         """
         request_id = f"chat-{self._num_requests}"
         self._num_requests += 1
         try:
             self._engine.add_request(request_id, self._encode(text), self._params)
         except RequestError as error:
-            raise _with_way_out(error) if error.code in _TOO_LONG else error
+            if error.code in _TOO_LONG:
+                raise _with_way_out(error) from error
+            raise
         pieces: list[str] = []
         is_failed = False
         try:
             for piece in self._generate(request_id):
                 pieces.append(piece)
                 yield piece
-        except NeuronLLMError:
+        except RequestError:
             is_failed = True
             raise
         finally:
@@ -95,10 +97,11 @@ class ChatSession:
             piece = ""
             for output in self._engine.step():
                 assert output.request_id == request_id, "the engine serves the chat alone"
-                if output.error is not None:
-                    raise NeuronLLMError(output.error)
                 piece += output.new_text
-                is_finished = output.finished
+                if output.result is not None:
+                    is_finished = True
+                    if output.result.error is not None:
+                        raise RequestError(output.result.error, code="invalid_logits")
             yield piece
 
     def _encode(self, text: str) -> list[int]:

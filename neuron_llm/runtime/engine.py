@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.artifact import Artifact
@@ -16,6 +16,7 @@ from neuron_llm.runtime.outputs import (
     CompletionOutput,
     RequestOutput,
     RequestTimes,
+    StepOutput,
 )
 from neuron_llm.runtime.runner import ModelRunner
 from neuron_llm.runtime.sampler import Sampler
@@ -115,15 +116,15 @@ class Engine:
         )
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[RequestOutput]:
-        """End requests now; return what they have got."""
+        """End requests now; return what they have got. Unknown ids are ignored."""
         ended = self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
-        return [self._finish(request_id, "abort") for request_id in ended]
+        return [self._end(request_id, "abort") for request_id in ended]
 
     def has_unfinished_requests(self) -> bool:
         """Whether another step has anything to do."""
         return self.scheduler.has_unfinished_requests()
 
-    def step(self) -> list[RequestOutput]:
+    def step(self) -> list[StepOutput]:
         """Run one step and return what it gave each of its requests.
 
         Raises:
@@ -132,76 +133,69 @@ class Engine:
         scheduler_output = self.scheduler.schedule()
         runner_output = self.runner.execute(scheduler_output)
         core_outputs = self.scheduler.update_from_output(scheduler_output, runner_output)
-        return [self._publish(output) for output in core_outputs] + self._fail_requests()
+        return [*map(self._publish, core_outputs), *self._end_failed()]
 
-    def _publish(self, output: EngineCoreOutput) -> RequestOutput:
+    def _publish(self, output: EngineCoreOutput) -> StepOutput:
         """Turn a request's new tokens into text; end it if the text holds a stop string."""
         request_id, live = output.request_id, self._live[output.request_id]
         live.num_cached_tokens = output.num_cached_tokens
         live.token_ids.extend(output.new_token_ids)
         live.token_times.extend([self._clock()] * len(output.new_token_ids))
+        detokenizer, reason = live.detokenizer, output.finish_reason
         *others, last = output.new_token_ids
-        new_text = "".join(live.detokenizer.push(token_id) for token_id in others)
-        if output.finish_reason is FinishReason.STOP:
-            new_text += live.detokenizer.finish(ending_token_id=last)
+        new_text = "".join(detokenizer.push(token_id) for token_id in others)
+        if reason is FinishReason.STOP:
+            new_text += detokenizer.finish(ending_token_id=last)
         else:
-            new_text += live.detokenizer.push(last)
-        if output.finish_reason is FinishReason.LENGTH:
-            new_text += live.detokenizer.finish()
+            new_text += detokenizer.push(last)
+        if reason is FinishReason.LENGTH:
+            new_text += detokenizer.finish()
 
-        stop_string = live.detokenizer.stop_reason
-        if stop_string is not None:
+        if detokenizer.stop_reason is not None:
             # The scheduler knows no text: for it the request may still be running.
             self.scheduler.finish_requests(request_id, RequestStatus.FINISHED_STOPPED)
-            return self._finish(request_id, "stop", stop_string, new_text)
-        if output.finish_reason is not None:
-            reason = output.finish_reason.value
-            return self._finish(request_id, reason, output.stop_reason, new_text)
-        return self._output(request_id, live, new_text=new_text)
+            result = self._end(request_id, "stop", stop_reason=detokenizer.stop_reason)
+        elif reason is not None:
+            result = self._end(request_id, reason.value, stop_reason=output.stop_reason)
+        else:
+            result = None
+        return StepOutput(request_id, new_text, result)
 
-    def _fail_requests(self) -> list[RequestOutput]:
+    def _end_failed(self) -> list[StepOutput]:
         """End the requests that the runner could not sample for."""
         failures, self.runner.failures = self.runner.failures, {}
         self.scheduler.finish_requests(failures, RequestStatus.FINISHED_ABORTED)
         return [
-            self._finish(request_id, "error", error=error.message)
+            StepOutput(request_id, "", self._end(request_id, "error", error=error.message))
             for request_id, error in failures.items()
         ]
 
-    def _finish(
+    def _end(
         self,
         request_id: str,
         finish_reason: str,
+        *,
         stop_reason: int | str | None = None,
-        new_text: str = "",
         error: str | None = None,
     ) -> RequestOutput:
         live = self._live.pop(request_id)
         self.runner.remove_sampling(request_id)
         if finish_reason in ("abort", "error"):
-            new_text += live.detokenizer.finish()
-        unfinished = self._output(request_id, live, new_text=new_text)
-        completion = replace(
-            unfinished.outputs[0], finish_reason=finish_reason, stop_reason=stop_reason
-        )
-        return replace(unfinished, outputs=(completion,), finished=True, error=error)
-
-    def _output(self, request_id: str, live: _Live, *, new_text: str) -> RequestOutput:
+            live.detokenizer.finish()
         completion = CompletionOutput(
             index=0,
             text=live.detokenizer.text,
             token_ids=tuple(live.token_ids),
-            finish_reason=None,
-            stop_reason=None,
+            finish_reason=finish_reason,
+            stop_reason=stop_reason,
         )
         return RequestOutput(
             request_id=request_id,
             prompt_token_ids=live.prompt_token_ids,
             outputs=(completion,),
-            new_text=new_text,
-            finished=False,
             num_cached_tokens=live.num_cached_tokens,
             times=RequestTimes(live.arrival, tuple(live.token_times)),
+            error=error,
         )
 
     def _check_token_ids(self, token_ids: Sequence[int]) -> None:

@@ -74,7 +74,8 @@ class LLM:
         finished: dict[str, RequestOutput] = {}
         try:
             while self.engine.has_unfinished_requests():
-                finished.update((o.request_id, o) for o in self.engine.step() if o.finished)
+                results = (output.result for output in self.engine.step())
+                finished.update((result.request_id, result) for result in results if result)
         finally:
             self.engine.abort_requests(i for i in ids if i not in finished)
         return [finished[request_id] for request_id in ids]

@@ -26,27 +26,25 @@ class CompletionOutput:
         index: which of the prompt's completions.
         text: without the token or string that ended it, unless asked for.
         token_ids: every sampled token, the one that ended it included.
-        finish_reason: `stop`, `length`, `abort` or `error`; None while it goes on.
+        finish_reason: `stop`, `length`, `abort` or `error`.
         stop_reason: the stop token or stop string that ended it; None for end of sequence.
     """
 
     index: int
     text: str
     token_ids: tuple[int, ...]
-    finish_reason: str | None
+    finish_reason: str
     stop_reason: int | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """A request's state after a step in which it got a token, or ended.
+    """A request that has ended.
 
     Attributes:
         request_id: the request.
         prompt_token_ids: its prompt.
         outputs: one completion.
-        new_text: what the step added to the text; joined, the pieces are the whole text.
-        finished: nothing more will come.
         num_cached_tokens: prompt tokens found in the prefix cache.
         times: when its tokens came.
         error: why it failed, for the finish reason `error`.
@@ -55,8 +53,21 @@ class RequestOutput:
     request_id: str
     prompt_token_ids: tuple[int, ...]
     outputs: tuple[CompletionOutput, ...]
-    new_text: str
-    finished: bool
     num_cached_tokens: int
     times: RequestTimes
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What one step gave one request.
+
+    Attributes:
+        request_id: the request.
+        new_text: what the step added to the text; joined, the pieces are the whole text.
+        result: the whole of it, once it has ended.
+    """
+
+    request_id: str
+    new_text: str
+    result: RequestOutput | None = None

@@ -99,6 +99,7 @@ class KVAdmission:
     def __init__(self, config: SchedulerConfig, kv: KVPort) -> None:
         self._config = config
         self._kv = kv
+        self._refused: tuple[Request, int, Request | None] | None = None
         blocks_per_seq = num_blocks_for(config.max_model_len, config.block_size)
         # Block 0 is never handed out. Counting it lets one request too many start whenever
         # `num_blocks` is an exact multiple, and then no step can run.
@@ -115,6 +116,17 @@ class KVAdmission:
         """Whether the request can start beside `running` and all of them run to their ends."""
         if self._config.kv_admission == "max_model_len":
             return len(running) < self.max_concurrent
+        # What a running request takes was promised to it, so room appears only when one finishes.
+        # `running` is in order of admission: with the same length and the same last request, none
+        # has finished and none was added.
+        question = (request, len(running), running[-1] if running else None)
+        if question == self._refused:
+            return False
+        has_room = self._has_reserve(request, running)
+        self._refused = None if has_room else question
+        return has_room
+
+    def _has_reserve(self, request: Request, running: list[Request]) -> bool:
         spare = self._kv.free_blocks - self.promised_blocks(running)
         needed = self.worst_case_blocks(request)
         # Looking up prefixes walks over the prompt's blocks, so only where it can matter.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neuron_llm.scheduler.output import SchedulerOutput
-from neuron_llm.scheduler.request import Request, RequestStatus
+from neuron_llm.scheduler.request import Request
 from neuron_llm.scheduler.scheduler import Scheduler
 
 
@@ -33,12 +33,4 @@ class AsyncScheduler(Scheduler):
 
     def _update_request_with_output(self, request: Request, token_ids: list[int]) -> list[int]:
         request.num_output_placeholders -= len(token_ids)
-        token_ids = super()._update_request_with_output(request, token_ids)
-        num_known_tokens = request.num_computed_tokens - request.num_output_placeholders
-        if (
-            num_known_tokens % self.config.block_size == 0
-            and request.status is RequestStatus.RUNNING
-        ):
-            # A block is full whose tokens were not known when it was allocated.
-            self.kv_cache_manager.cache_blocks(request, num_known_tokens)
-        return token_ids
+        return super()._update_request_with_output(request, token_ids)

@@ -124,23 +124,24 @@ class KVCacheManager:
             table.num_published_blocks += len(computed_blocks)
             self._tables[request.request_id] = table
         if self.enable_prefix_caching:
-            # Tokens still in flight are not known yet, so a block with one of them has no hash.
+            # A block with tokens that are still in flight has no hash yet; its time comes with the
+            # next allocation, or when the request is freed.
             self._publish(request, table, min(num_tokens, request.num_tokens))
         table.num_settled_tokens = len(table.block_ids) * self.block_size + 1
         if table.num_published_blocks < len(table.block_ids) and self.enable_prefix_caching:
             table.num_settled_tokens = (table.num_published_blocks + 1) * self.block_size
         return new_block_ids
 
-    def cache_blocks(self, request: Request, num_tokens: int) -> None:
-        """Publish the full blocks among the first `num_tokens`, all of them known and computed."""
-        if self.enable_prefix_caching:
-            self._publish(request, self._tables[request.request_id], num_tokens)
-
     def free(self, request: Request) -> None:
         """Let go of all the request's blocks, the last first: a prefix outlives its tails."""
         table = self._tables.pop(request.request_id, None)
-        if table:
-            self.block_pool.free(reversed(table.block_ids))
+        if table is None:
+            return
+        if self.enable_prefix_caching:
+            # What came to be known after the last allocation; the last token is never computed.
+            num_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
+            self._publish(request, table, num_tokens)
+        self.block_pool.free(reversed(table.block_ids))
 
     def check_integrity(self) -> None:
         """Assert that every held block is in exactly as many tables as its count says."""

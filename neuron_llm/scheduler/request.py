@@ -54,7 +54,7 @@ class Request:
         cache_salt: requests share prefix blocks only with requests of the same salt.
         arrival_time: seconds on the caller's clock; carried, not read.
         ending_token_ids: the EOS and stop tokens that count.
-        max_num_tokens: with this many tokens the request ends by length; set by `set_max_model_len`.
+        max_num_tokens: with this many tokens it ends by length; set by `set_max_model_len`.
         num_tokens: prompt tokens plus output tokens known so far.
         num_computed_tokens: tokens whose KV is in the cache once the steps in flight have run.
         num_output_placeholders: tokens that steps in flight will sample (async scheduling only).

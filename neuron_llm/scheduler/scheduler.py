@@ -52,6 +52,7 @@ class Scheduler:
         )
         self.max_num_running_reqs = config.max_num_seqs
         self.max_num_scheduled_tokens = config.max_num_batched_tokens
+        self.max_model_len = config.max_model_len
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.requests: dict[str, Request] = {}
@@ -75,7 +76,7 @@ class Scheduler:
                 code="duplicate_request_id",
                 hint="give every request an id of its own",
             )
-        request.set_max_model_len(self.config.max_model_len)
+        request.set_max_model_len(self.max_model_len)
         self.requests[request.request_id] = request
         self.waiting.append(request)
 

@@ -24,7 +24,7 @@ class HoldReason(StrEnum):
     STREAK = "`max_consecutive_prefills` is reached and decodes are due"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SchedulerStats:
     """The queues after a step, and what the step scheduled.
 

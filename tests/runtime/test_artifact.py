@@ -16,10 +16,11 @@ import pytest
 from conftest import Compiled
 from tiny_models import load_reference, reference_tokens
 
-from neuron_llm import LLM
+from neuron_llm import LLM, SamplingParams
 from neuron_llm.backends.cpu import backend as cpu_backend
 from neuron_llm.errors import ArtifactError
 from neuron_llm.runtime.artifact import Artifact
+from neuron_llm.scheduler.step_record import StepRecord
 
 
 @pytest.fixture
@@ -119,10 +120,8 @@ def test_without_a_smaller_bucket_the_next_larger_one_is_used(copy: Path, llama:
     edit_manifest(copy, without_graph("prefill_t8"))
     edit_manifest(copy, without_graph("decode_b2_c64"))
     llm = LLM(copy)
-    steps = []
+    steps: list[StepRecord] = []
     llm.engine.runner.on_step = steps.append
-    from neuron_llm import SamplingParams
-
     params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
     outputs = llm.generate([[1, 2, 3], [4, 5]], params)
     reference = load_reference(llama.model)
@@ -135,7 +134,7 @@ def test_without_a_smaller_bucket_the_next_larger_one_is_used(copy: Path, llama:
 @pytest.mark.parametrize("name", ["prefill_t16", "decode_b4_c64"])
 def test_without_the_largest_bucket_the_artifact_is_refused(copy: Path, name: str) -> None:
     edit_manifest(copy, without_graph(name))
-    with pytest.raises(ArtifactError, match="lacks graphs: a .* step of"):
+    with pytest.raises(ArtifactError, match=r"lacks graphs: a .* step of"):
         Artifact.open(copy)
 
 

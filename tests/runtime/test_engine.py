@@ -15,7 +15,10 @@ from neuron_llm import LLM, SamplingParams
 from neuron_llm.errors import RequestError
 from neuron_llm.scheduler.step_record import StepRecord
 
-GREEDY = {"temperature": 0, "ignore_eos": True}
+
+def greedy(**fields: Any) -> SamplingParams:
+    """Return parameters of a greedy request that its end of sequence does not end."""
+    return SamplingParams(temperature=0, ignore_eos=True, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def test_a_prompt_of_63_of_64_tokens_yields_one_token(
     llm: LLM, reference: Any, steps: list[StepRecord]
 ) -> None:
     prompt = random_prompt(63, seed=0)
-    output = llm.generate([prompt], SamplingParams(max_tokens=10, **GREEDY))[0].outputs[0]
+    output = llm.generate([prompt], greedy(max_tokens=10))[0].outputs[0]
     assert output.finish_reason == "length"
     assert list(output.token_ids) == reference_tokens(reference, prompt, 1)
     assert [step.bucket.name for step in steps] == ["prefill_t16"] * 4
@@ -52,21 +55,21 @@ def test_a_prompt_of_63_of_64_tokens_yields_one_token(
 @pytest.mark.parametrize("length", [61, 62])
 def test_output_ends_where_the_context_does(llm: LLM, reference: Any, length: int) -> None:
     prompt = random_prompt(length, seed=length)
-    output = llm.generate([prompt], SamplingParams(max_tokens=None, **GREEDY))[0].outputs[0]
+    output = llm.generate([prompt], greedy(max_tokens=None))[0].outputs[0]
     assert list(output.token_ids) == reference_tokens(reference, prompt, 64 - length)
     assert output.finish_reason == "length"
 
 
 def test_a_prompt_that_fills_the_context_is_refused(llm: LLM) -> None:
     with pytest.raises(RequestError, match="64 tokens") as caught:
-        llm.generate([random_prompt(64, seed=0)], SamplingParams(**GREEDY))
+        llm.generate([random_prompt(64, seed=0)], greedy())
     assert caught.value.code == "prompt_too_long"
     assert not llm.engine.has_unfinished_requests()
 
 
 def test_a_refused_prompt_takes_back_the_others_of_its_call(llm: LLM) -> None:
     with pytest.raises(RequestError):
-        llm.generate([[1, 2], [3] * 64], SamplingParams(**GREEDY))
+        llm.generate([[1, 2], [3] * 64], greedy())
     assert not llm.engine.has_unfinished_requests()
     assert llm.engine.scheduler.kv_cache_manager.free_blocks == 64
 
@@ -82,7 +85,7 @@ def test_a_full_chunk_gives_the_reference_first_token(
     llm: LLM, reference: Any, steps: list[StepRecord]
 ) -> None:
     prompt = random_prompt(16, seed=3)
-    output = llm.generate([prompt], SamplingParams(max_tokens=1, **GREEDY))[0].outputs[0]
+    output = llm.generate([prompt], greedy(max_tokens=1))[0].outputs[0]
     assert list(output.token_ids) == reference_tokens(reference, prompt, 1)
     assert [step.bucket.name for step in steps] == ["prefill_t16"]
 
@@ -90,7 +93,7 @@ def test_a_full_chunk_gives_the_reference_first_token(
 def test_one_waiting_prompt_is_decoded_in_the_bucket_of_one_row(
     llm: LLM, steps: list[StepRecord]
 ) -> None:
-    llm.generate([[1, 2, 3]], SamplingParams(max_tokens=3, **GREEDY))
+    llm.generate([[1, 2, 3]], greedy(max_tokens=3))
     assert [s.bucket.name for s in steps] == ["prefill_t8", "decode_b1_c64", "decode_b1_c64"]
 
 
@@ -98,20 +101,21 @@ def test_no_shape_outside_the_manifest_runs(llm: LLM, steps: list[StepRecord]) -
     compiled = {graph.name for graph in llm.engine.artifact.manifest.graphs}
     prompts = [random_prompt(n, seed=n) for n in range(1, 50, 3)]
     llm.generate(prompts, [SamplingParams(max_tokens=1 + n % 7) for n in range(len(prompts))])
+    llm.generate(prompts[:2], greedy(max_tokens=4))
     assert {step.bucket.name for step in steps} == compiled
 
 
 def test_a_prefill_budget_does_not_bound_the_decode_batch(
     llm: LLM, steps: list[StepRecord]
 ) -> None:
-    llm.generate([[n] for n in range(4)], SamplingParams(max_tokens=12, **GREEDY))
+    llm.generate([[n] for n in range(4)], greedy(max_tokens=12))
     assert max(step.num_seqs for step in steps) == 4
 
 
 def test_a_stop_token_ends_the_output_and_is_not_text(llm: LLM, reference: Any) -> None:
     prompt = random_prompt(5, seed=9)
     tokens = reference_tokens(reference, prompt, 6)
-    params = SamplingParams(max_tokens=6, stop_token_ids=[tokens[3]], **GREEDY)
+    params = greedy(max_tokens=6, stop_token_ids=[tokens[3]])
     output = llm.generate([prompt], params)[0].outputs[0]
     first = tokens.index(tokens[3])
     assert list(output.token_ids) == tokens[: first + 1]
@@ -136,7 +140,7 @@ def test_end_of_sequence_from_any_source_ends_the_output(llm: LLM, reference: An
 def test_min_tokens_masks_the_stop_token_until_then(llm: LLM, reference: Any) -> None:
     prompt = random_prompt(5, seed=9)
     stop = reference_tokens(reference, prompt, 1)[0]
-    params = SamplingParams(max_tokens=8, min_tokens=5, stop_token_ids=[stop], **GREEDY)
+    params = greedy(max_tokens=8, min_tokens=5, stop_token_ids=[stop])
     output = llm.generate([prompt], params)[0].outputs[0]
     assert stop not in output.token_ids[:5]
     assert len(output.token_ids) >= 5
@@ -144,9 +148,9 @@ def test_min_tokens_masks_the_stop_token_until_then(llm: LLM, reference: Any) ->
 
 def test_a_stop_string_ends_the_output_before_it(llm: LLM) -> None:
     prompt = random_prompt(7, seed=4)
-    plain = llm.generate([prompt], SamplingParams(max_tokens=12, **GREEDY))[0].outputs[0]
+    plain = llm.generate([prompt], greedy(max_tokens=12))[0].outputs[0]
     stop = plain.text[4:6]
-    params = SamplingParams(max_tokens=12, stop=[stop], **GREEDY)
+    params = greedy(max_tokens=12, stop=[stop])
     output = llm.generate([prompt], params)[0].outputs[0]
     assert output.text == plain.text[: plain.text.index(stop)]
     assert (output.finish_reason, output.stop_reason) == ("stop", stop)
@@ -154,12 +158,13 @@ def test_a_stop_string_ends_the_output_before_it(llm: LLM) -> None:
 
 
 def test_pieces_joined_are_the_text(llm: LLM) -> None:
-    llm.engine.add_request("r", random_prompt(9, seed=5), SamplingParams(max_tokens=20, **GREEDY))
+    llm.engine.add_request("r", random_prompt(9, seed=5), greedy(max_tokens=20))
     pieces, text = [], ""
     while llm.engine.has_unfinished_requests():
         for output in llm.engine.step():
             pieces.append(output.new_text)
-            text = output.outputs[0].text
+            if output.result is not None:
+                text = output.result.outputs[0].text
     assert "".join(pieces) == text != ""
 
 
@@ -184,7 +189,7 @@ def test_a_request_whose_logits_are_no_numbers_fails_alone(
         return logits
 
     monkeypatch.setattr(session, "execute", poisoned)
-    good, bad = llm.generate([[1, 2, 3], [3, 4, 5]], SamplingParams(max_tokens=4, **GREEDY))
+    good, bad = llm.generate([[1, 2, 3], [3, 4, 5]], greedy(max_tokens=4))
     assert list(good.outputs[0].token_ids) == reference_tokens(reference, [1, 2, 3], 4)
     assert bad.outputs[0].finish_reason == "error"
     assert bad.error is not None and "logits" in bad.error
@@ -192,9 +197,9 @@ def test_a_request_whose_logits_are_no_numbers_fails_alone(
 
 def test_an_aborted_request_gives_back_its_blocks(llm: LLM) -> None:
     engine = llm.engine
-    engine.add_request("a", random_prompt(20, seed=1), SamplingParams(max_tokens=30, **GREEDY))
+    engine.add_request("a", random_prompt(20, seed=1), greedy(max_tokens=30))
     engine.step()
     (output,) = engine.abort_requests(["a"])
-    assert output.finished and output.outputs[0].finish_reason == "abort"
+    assert output.outputs[0].finish_reason == "abort"
     assert engine.scheduler.kv_cache_manager.free_blocks == 64
     assert engine.abort_requests(["a"]) == []

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 from neuron_llm.scheduler import (
     EngineCoreOutput,
+    FinishReason,
     ModelRunnerOutput,
+    NeuronScheduler,
     Request,
     Scheduler,
     SchedulerConfig,
@@ -39,6 +41,21 @@ def make_config(**changes: Any) -> SchedulerConfig:
 
 def make_scheduler(scheduler_class: type[AnyScheduler], **changes: Any) -> AnyScheduler:
     return scheduler_class(make_config(**changes))
+
+
+def make_base(**changes: Any) -> Scheduler:
+    limits = {
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 1024,
+        "max_model_len": 2048,
+        "block_size": 16,
+        "num_blocks": 1000,
+    }
+    return make_scheduler(Scheduler, **{**limits, **changes})
+
+
+def make_neuron(**changes: Any) -> NeuronScheduler:
+    return make_scheduler(NeuronScheduler, **changes)
 
 
 def make_request(
@@ -100,3 +117,10 @@ def run_to_end(scheduler: Scheduler, token_id: int = PLAIN_TOKEN_ID) -> list[Ste
         steps.append(step(scheduler, token_id))
         assert len(steps) < 10_000, "the scheduler never ends"
     return steps
+
+
+def ends(steps: list[Step]) -> dict[str, FinishReason]:
+    """Return why each request ended; each exactly once."""
+    found = [(o.request_id, o.finish_reason) for s in steps for o in s.outputs if o.finish_reason]
+    assert len(dict(found)) == len(found)
+    return {request_id: reason for request_id, reason in found if reason}

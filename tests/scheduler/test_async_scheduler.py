@@ -137,15 +137,18 @@ def test_equal_prompts_in_one_step_share_all_full_blocks() -> None:
     assert scheduler.schedule().num_scheduled_tokens == {"a": 100, "b": 4}
 
 
-@pytest.mark.parametrize("num_in_flight", [1, 2])
-def test_the_next_turn_of_a_conversation_hits_every_full_block(num_in_flight: int) -> None:
+@pytest.mark.parametrize("num_in_flight", [1, 2, 3])
+@pytest.mark.parametrize("max_tokens", [101, 91, 90, 89])
+def test_the_next_turn_of_a_conversation_hits_every_full_block(
+    max_tokens: int, num_in_flight: int
+) -> None:
     scheduler = make_scheduler(
         AsyncScheduler, max_num_batched_tokens=512, max_model_len=512, block_size=16
     )
-    first = make_request("a", prompt_len=200, max_tokens=101)
+    first = make_request("a", prompt_len=200, max_tokens=max_tokens)
     scheduler.add_request(first)
     Pipeline(scheduler, num_in_flight).run_to_end()
     second = make_request("b", prompt=[*first.all_token_ids])
     scheduler.add_request(second)
     scheduler.schedule()
-    assert second.num_cached_tokens == 301 // 16 * 16 == 288
+    assert second.num_cached_tokens == (200 + max_tokens - 1) // 16 * 16 == 288

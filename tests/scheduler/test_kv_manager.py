@@ -96,10 +96,33 @@ def test_a_block_with_tokens_in_flight_is_published_when_they_are_known() -> Non
     request = make_request("a", prompt=[1, 2, 3])
     start(kv, request)
     assert kv.allocate_slots(request, 1) == []
+    request.num_computed_tokens += 1
     assert kv.block_pool.block_hash(1) is None
     request.append_output_token_id(4)
-    kv.cache_blocks(request, 4)
+    assert kv.allocate_slots(request, 1) == [2]
     assert kv.get_computed_blocks(make_request("b", prompt=[1, 2, 3, 4, 5])) == [1]
+
+
+def test_a_freed_request_publishes_what_came_to_be_known_last() -> None:
+    kv = make_kv(block_size=4)
+    request = make_request("a", prompt=[1, 2, 3])
+    start(kv, request)
+    kv.allocate_slots(request, 1)
+    request.num_computed_tokens += 1
+    request.append_output_token_id(4)
+    request.append_output_token_id(5)
+    kv.free(request)
+    assert kv.get_computed_blocks(make_request("b", prompt=[1, 2, 3, 4, 5])) == [1]
+
+
+def test_a_freed_request_does_not_publish_its_last_token() -> None:
+    kv = make_kv(block_size=4)
+    request = make_request("a", prompt=[1, 2, 3])
+    start(kv, request)
+    request.append_output_token_id(4)
+    request.num_computed_tokens += 1  # scheduled ahead, and dropped
+    kv.free(request)
+    assert kv.get_computed_blocks(make_request("b", prompt=[1, 2, 3, 4, 5])) == []
 
 
 def test_a_failed_allocation_touches_nothing() -> None:
@@ -152,7 +175,7 @@ def test_without_caching_nothing_is_published_or_hit() -> None:
     kv = make_kv(enable_prefix_caching=False)
     request = make_request("a", prompt=COMMON)
     start(kv, request)
-    kv.cache_blocks(request, 48)
+    kv.free(request)
     assert kv.get_computed_blocks(make_request("b", prompt=COMMON)) == []
     assert kv.block_pool.block_hash(1) is None
     assert request.block_hashes == []
