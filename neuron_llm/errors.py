@@ -1,8 +1,8 @@
 """What can go wrong in a way that the user can mend.
 
-Every expected failure is a `NeuronLLMError`: a message that says what happened, with the value and the limit, and a
-hint that names the next command or key to change. `cli/main.py` is the one place that turns them into text and an
-exit code.
+Every expected failure is a `NeuronLLMError`: a message that says what happened, with the value and
+the limit, and a hint that names the next command or key to change. `cli/main.py` is the one place
+that turns them into text and an exit code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ class NeuronLLMError(Exception):
     """Base of every expected failure.
 
     Args:
-        message: what happened, with the value and the limit; lower case, no full stop, literals in backticks.
+        message: what happened, with the value and the limit; lower case, no full stop, literals in
+            backticks.
         hint: the next command to run or key to change.
     """
 

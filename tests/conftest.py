@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Other processes share the cores: a thread that waits must not spin for long.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 from collections.abc import Iterator
 from dataclasses import dataclass

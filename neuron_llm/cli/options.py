@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from neuron_llm.cli.console import Console
-from neuron_llm.cli.library_noise import silence_libraries
+from neuron_llm.cli.library_settings import prepare_libraries
 
 ARTIFACTS_DIR = Path("artifacts")
 
@@ -39,5 +39,5 @@ def open_console(ctx: typer.Context, *, verbose: bool, quiet: bool) -> Console:
     assert isinstance(console, Console), "main() passes the console"
     console.is_verbose |= verbose
     console.is_quiet |= quiet
-    silence_libraries(verbose=console.is_verbose)
+    prepare_libraries(verbose=console.is_verbose)
     return console

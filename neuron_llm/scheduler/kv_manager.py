@@ -127,9 +127,7 @@ class KVCacheManager:
             # A block with tokens that are still in flight has no hash yet; its time comes with the
             # next allocation, or when the request is freed.
             self._publish(request, table, min(num_tokens, request.num_tokens))
-        table.num_settled_tokens = len(table.block_ids) * self.block_size + 1
-        if table.num_published_blocks < len(table.block_ids) and self.enable_prefix_caching:
-            table.num_settled_tokens = (table.num_published_blocks + 1) * self.block_size
+        self._settle(table)
         return new_block_ids
 
     def free(self, request: Request) -> None:
@@ -155,6 +153,11 @@ class KVCacheManager:
         """Return how many blocks leave the free queue: the new ones and hits that nobody holds."""
         unheld_hits = sum(self.block_pool.ref_count(b) == 0 for b in computed_blocks)
         return num_new_blocks + unheld_hits
+
+    def _settle(self, table: _BlockTable) -> None:
+        table.num_settled_tokens = len(table.block_ids) * self.block_size + 1
+        if self.enable_prefix_caching and table.num_published_blocks < len(table.block_ids):
+            table.num_settled_tokens = (table.num_published_blocks + 1) * self.block_size
 
     def _publish(self, request: Request, table: _BlockTable, num_tokens: int) -> None:
         num_full_blocks = num_tokens // self.block_size
