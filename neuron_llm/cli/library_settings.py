@@ -10,7 +10,7 @@ import warnings
 # A graph's threads meet at a barrier after every operator. By default they spin there, and when
 # other processes want the cores too, a step takes fifty times as long; a short spin costs nothing.
 _SHORT_SPIN = {"GOMP_SPINCOUNT": "1000"}
-_NO_PROGRESS_BARS = {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+_NO_PROGRESS_BARS = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
 _NO_ADVICE = {
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
     "TRANSFORMERS_VERBOSITY": "error",

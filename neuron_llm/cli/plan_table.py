@@ -8,7 +8,7 @@ from typing import Any
 
 from neuron_llm.backends.protocol import get_backend
 from neuron_llm.cli.table import render_table
-from neuron_llm.compile.compiler import graph_specs, resolve_checkpoint
+from neuron_llm.compile.compiler import graph_specs
 from neuron_llm.compile.config_fault import shown_bytes
 from neuron_llm.compile.config_file import LoadedConfig
 from neuron_llm.compile.plan import CompilePlan
@@ -20,7 +20,7 @@ def cached_graphs(loaded: LoadedConfig, plan: CompilePlan, cache_dir: Path) -> l
     # Opening a cache would create it.
     if not cache_dir.is_dir():
         return [False] * len(plan.buckets.all)
-    specs = graph_specs(plan, resolve_checkpoint(loaded, cache_dir))
+    specs = graph_specs(loaded, plan)
     return get_backend(plan.backend).cached_graphs(specs, cache_dir)
 
 

@@ -37,13 +37,19 @@ _IDENTITY_KEYS = {
 }
 
 
-def read_architecture(checkpoint: Path) -> dict[str, Any]:
-    """Return a checkpoint's configuration without what differs between fine-tunes of one model."""
+def read_architecture(model_path: Path) -> dict[str, Any]:
+    """Return a model's configuration without what differs between its fine-tunes.
+
+    Args:
+        model_path: a Hugging Face directory or a GGUF file.
+    """
     from transformers import AutoConfig
 
-    config: dict[str, Any] = AutoConfig.from_pretrained(
-        checkpoint, local_files_only=True, trust_remote_code=False
-    ).to_dict()
+    source: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    directory = model_path
+    if model_path.is_file():
+        directory, source["gguf_file"] = model_path.parent, model_path.name
+    config: dict[str, Any] = AutoConfig.from_pretrained(directory, **source).to_dict()
     return {
         key: value
         for key, value in config.items()

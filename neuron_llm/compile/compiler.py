@@ -91,10 +91,9 @@ def compile_artifact(
     backend = get_backend(plan.backend)
     destination = options.artifacts_dir / plan.name
     _refuse_foreign(destination)
-    checkpoint = resolve_checkpoint(loaded, options.cache_dir)
     built = backend.compile_graphs(
         CompileJob(
-            specs=graph_specs(plan, checkpoint),
+            specs=graph_specs(loaded, plan),
             cache_dir=options.cache_dir,
             num_jobs=options.num_jobs,
             on_event=on_event,
@@ -104,6 +103,7 @@ def compile_artifact(
     with tempfile.TemporaryDirectory(dir=options.artifacts_dir, prefix=".compile-") as scratch:
         directory = Path(scratch) / plan.name
         directory.mkdir()
+        checkpoint = resolve_checkpoint(loaded, options.cache_dir)
         manifest = _write_artifact(directory, loaded, plan, checkpoint, (backend, built))
         _replace(directory, destination, manifest, force=options.force)
     mark_latest(destination)
@@ -117,9 +117,10 @@ def resolve_checkpoint(loaded: LoadedConfig, cache_dir: Path) -> Path:
     return checkpoint_of_gguf(model_path, cache_dir) if model_path.is_file() else model_path
 
 
-def graph_specs(plan: CompilePlan, checkpoint: Path) -> tuple[GraphSpec, ...]:
+def graph_specs(loaded: LoadedConfig, plan: CompilePlan) -> tuple[GraphSpec, ...]:
     """Return the specification of every graph of a plan, in plan order."""
-    architecture = read_architecture(checkpoint)
+    assert loaded.model_path is not None, "a model from the hub is downloaded before it is planned"
+    architecture = read_architecture(loaded.model_path)
     return tuple(
         GraphSpec(
             bucket=bucket,

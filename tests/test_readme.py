@@ -1,0 +1,63 @@
+"""What the README says is so: its file map, its commands, its links, its configuration."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from file_map import ROOT, file_map
+
+from neuron_llm.compile.config import Config
+from neuron_llm.runtime.prompt_lines import PromptLine, parse_line
+from neuron_llm.runtime.records import OutputRecord
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def code_blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_file_map_is_up_to_date() -> None:
+    assert file_map() in README, "run `python tests/file_map.py` and put its output into README.md"
+
+
+def test_the_configuration_is_valid() -> None:
+    (text,) = code_blocks("yaml")
+    config = Config.model_validate(yaml.safe_load(text))
+    example = yaml.safe_load((ROOT / "configs" / "smollm2-135m.yaml").read_text())
+    assert config == Config.model_validate(example)
+
+
+def test_the_prompt_line_is_read_and_the_record_has_every_key() -> None:
+    line, record = code_blocks("json")
+    parsed = parse_line(line.encode(), 0, 1)
+    assert isinstance(parsed, PromptLine) and parsed.id == "capital"
+    written = OutputRecord("capital", 0, text="").to_json()
+    assert list(json.loads(record)) == list(written)
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("page", sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_command_is_documented() -> None:
+    from neuron_llm.cli.main import app
+
+    names = {command.name for command in app.registered_commands}
+    for name in names:
+        assert f"neuron-llm {name}" in README, name
+        assert (ROOT / "docs" / f"{name}.md").is_file(), name
