@@ -118,7 +118,6 @@ class Config(BaseModel):
         kv_cache_memory: most bytes of KV cache, such as `2GiB`; `auto` for what `max_num_seqs`
             requests of `max_model_len` fill.
         num_gpu_blocks_override: number of KV blocks, the null block included, instead of a budget.
-        seed: of the sampler, for requests that bring none.
         neuron_config: buckets and device settings.
     """
 
@@ -159,9 +158,6 @@ class Config(BaseModel):
         default=AUTO, description="`auto`, or a size in KiB, MiB, GiB or TiB", examples=["2GiB"]
     )
     num_gpu_blocks_override: Count | None = Field(default=None, description=_COUNT, examples=[512])
-    seed: Annotated[int, Field(strict=True, ge=0, le=MAX_INT32)] = Field(
-        default=0, description="a whole number from 0 to 2147483647", examples=[0]
-    )
     neuron_config: NeuronConfig = Field(
         default=NeuronConfig(),
         description="a mapping of keys to values",

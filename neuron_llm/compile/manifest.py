@@ -99,7 +99,6 @@ class RuntimeSettings(_Entry):
     async_scheduling: bool
     kv_admission: Literal["reserve", "max_model_len"]
     max_consecutive_prefills: int | None
-    seed: int
 
 
 class ModelEntry(_Entry):

@@ -56,7 +56,6 @@ class CompilePlan:
         async_scheduling: see `Config`.
         kv_admission: see `Config`.
         max_consecutive_prefills: see `Config`.
-        seed: see `Config`.
         model: what is compiled.
         buckets: the graphs.
         unreachable: buckets that were asked for and that no step can need.
@@ -79,7 +78,6 @@ class CompilePlan:
     async_scheduling: bool
     kv_admission: str
     max_consecutive_prefills: int | None
-    seed: int
     model: ModelSpec
     buckets: BucketSet
     unreachable: tuple[UnreachableBucket, ...]
@@ -128,7 +126,6 @@ def plan_compile(loaded: LoadedConfig, model: ModelSpec) -> CompilePlan:
         async_scheduling=config.async_scheduling,
         kv_admission=config.kv_admission,
         max_consecutive_prefills=config.max_consecutive_prefills,
-        seed=config.seed,
     )
 
 

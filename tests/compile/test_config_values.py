@@ -33,7 +33,6 @@ def test_defaults_of_a_file_that_names_only_a_model() -> None:
         "quantization": None,
         "kv_cache_memory": "auto",
         "num_gpu_blocks_override": None,
-        "seed": 0,
         "neuron_config": {
             "num_batched_tokens_buckets": None,
             "num_seqs_buckets": None,
@@ -237,11 +236,11 @@ def test_every_field_says_what_it_must_be_and_its_example_is_right() -> None:
             assert check_values({"model": "m", **nested}).faults == [], key
 
 
+# A fault in a list has its index in brackets, which the test below cuts off.
+_NAMES = st.text(st.characters(exclude_characters="["), max_size=5)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
     max_leaves=6,
 )
 _KEYS = st.sampled_from([*Config.model_fields, *NeuronConfig.model_fields, "other"])
