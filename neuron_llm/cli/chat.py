@@ -70,11 +70,15 @@ def _talk(session: ChatSession, console: Console) -> ExitCode:
                 console.notice("the conversation begins anew")
                 continue
             try:
-                _stream_reply(session, text)
+                is_whole = stream_reply(session, text)
             except RequestError as error:
                 console.show_failure(error)
                 # Nobody can mend a turn that came through a pipe, so the exit code has to tell.
                 code = code if is_interactive else ExitCode.SOME_LINES_FAILED
+                continue
+            # There is nobody at a prompt to go on with the session.
+            if not is_whole and not is_interactive:
+                return ExitCode.INTERRUPTED
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return ExitCode.INTERRUPTED
@@ -116,16 +120,21 @@ def _plain_line() -> str | None:
     return sys.stdin.readline() or None
 
 
-def _stream_reply(session: ChatSession, text: str) -> None:
-    """Write a reply as it comes; Ctrl-C ends it between two steps."""
+def stream_reply(session: ChatSession, text: str) -> bool:
+    """Write a reply as it comes; Ctrl-C ends it between two steps.
+
+    Returns:
+        Whether the reply came to its own end.
+    """
     with interrupt_requested() as is_interrupted, closing(session.reply(text)) as pieces:
         for piece in pieces:
             sys.stdout.write(piece)
             sys.stdout.flush()
             if is_interrupted():
                 break
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        return not is_interrupted()
 
 
 def _read_template(path: Path) -> str:

@@ -87,6 +87,9 @@ class CompileProgress:
     def _update(self) -> None:
         if self._status is None:
             return
-        is_done = self.num_built + self.num_cached == self.num_graphs
-        what = "writing the artifact" if is_done else f"compiling {', '.join(self._building)}"
+        if self._building:
+            what = f"compiling {', '.join(self._building)}"
+        else:
+            is_done = self.num_built + self.num_cached == self.num_graphs
+            what = "writing the artifact" if is_done else "compiling"
         self._status.update(f"{what}  {self._count}")

@@ -86,3 +86,7 @@ def _describe(error: OSError) -> str:
     """Put what the operating system refused into one line: a full disk, a missing permission."""
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
     return f"{reason}: `{error.filename}`" if error.filename else reason
+
+
+if __name__ == "__main__":
+    main()

@@ -48,7 +48,8 @@ def last_run_path(artifact_id: str, state_dir: Path = STATE_DIR) -> Path:
 class RunLogWriter(AbstractContextManager["RunLogWriter"]):
     """Records the steps of a run; the log replaces the one before when the block ends well.
 
-    A log that cannot be written stops nobody: `failure` says why there is none.
+    A run without steps, such as a chat that was left at once, replaces nothing. A log that cannot
+    be written stops nobody: `failure` says why there is none.
 
     Args:
         path: from `last_run_path`; its folders are made.
@@ -63,6 +64,7 @@ class RunLogWriter(AbstractContextManager["RunLogWriter"]):
         self._path = path
         self._header = header
         self._file: IO[str] | None = None
+        self._num_steps = 0
 
     def __enter__(self) -> Self:
         """Begin a new log beside the last one."""
@@ -84,13 +86,13 @@ class RunLogWriter(AbstractContextManager["RunLogWriter"]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Put the log in place, or drop it if the run failed or the log did."""
+        """Put the log in place, or drop it if the run failed, the log did, or nothing ran."""
         if self._file is None:
             return
         unfinished = Path(self._file.name)
         try:
             self._file.close()
-            if exc_type is None and self.failure is None:
+            if exc_type is None and self.failure is None and self._num_steps:
                 unfinished.replace(self._path)
         except OSError as error:
             self.failure = self.failure or error
@@ -98,6 +100,7 @@ class RunLogWriter(AbstractContextManager["RunLogWriter"]):
 
     def write(self, step: StepRecord) -> None:
         """Record a step; buffered."""
+        self._num_steps += 1
         self._write_line(asdict(step))
 
     def _write_line(self, content: dict[str, Any]) -> None:
