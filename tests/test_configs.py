@@ -37,8 +37,8 @@ def test_an_example_plans_without_a_warning(path: Path, tmp_path: Path) -> None:
     assert plan.warnings == ()
 
 
-def test_the_demo_compiles_five_graphs(tmp_path: Path) -> None:
+def test_the_demo_compiles_a_handful_of_graphs(tmp_path: Path) -> None:
     (path,) = (path for path in CONFIGS if path.stem == "smollm2-135m")
     assert [bucket.name for bucket in plan_example(path, tmp_path).buckets.all] == [
-        "prefill_t64", "prefill_t256", "decode_b1_c1024", "decode_b4_c1024", "decode_b8_c1024",
+        "prefill_t64", "prefill_t256", "decode_b2_c1024", "decode_b8_c1024",
     ]  # fmt: skip
