@@ -17,6 +17,7 @@ from neuron_llm.cli.counting import counted
 from neuron_llm.cli.engine_loading import loaded_engine
 from neuron_llm.cli.exit_code import ExitCode
 from neuron_llm.compile.manifest import Manifest
+from neuron_llm.report.chrome_trace import ChromeTraceWriter
 from neuron_llm.report.padding import PaddingAccount
 from neuron_llm.runtime.batch import BatchOptions, BatchResult, run_batch
 from neuron_llm.runtime.duplicate_ids import check_unique_ids
@@ -37,6 +38,7 @@ class BatchJob:
         force: replace the output file.
         options: what holds for every line.
         json_output: write the summary as a JSON document on stdout.
+        trace_out: where to write a trace of the run, or None.
     """
 
     artifact: Path
@@ -46,6 +48,7 @@ class BatchJob:
     force: bool
     options: BatchOptions
     json_output: bool
+    trace_out: Path | None = None
 
 
 def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
@@ -61,13 +64,20 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
     with ExitStack() as stack:
         reader = PromptReader(stack.enter_context(open_prompts(job.prompts)))
         stream = stack.enter_context(open_output(job.output, prompts=job.prompts, force=job.force))
+        trace = ChromeTraceWriter(job.trace_out) if job.trace_out else None
+        if trace is not None:
+            stack.enter_context(trace)
+        artifact_id = job.manifest.artifact_id
         engine = stack.enter_context(
-            loaded_engine(job.artifact, job.manifest.artifact_id, console, account.add)
+            loaded_engine(job.artifact, artifact_id, console, account.add, trace)
         )
         begin_output(stream)
         result = _run(job, (engine, reader, stream), console)
     for warning in reader.warnings():
         console.warn(warning)
+    if trace is not None and trace.failure is not None:
+        reason = trace.failure.strerror or str(trace.failure)
+        console.warn(f"the trace `{job.trace_out}` is not complete ({reason.lower()})")
     metrics = result.metrics.to_json(result.duration_s)
     if job.json_output:
         console.result(json.dumps(_summary_json(job, metrics, account)))

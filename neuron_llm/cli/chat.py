@@ -13,7 +13,7 @@ from neuron_llm.cli.console import Console
 from neuron_llm.cli.engine_loading import loaded_engine
 from neuron_llm.cli.exit_code import ExitCode
 from neuron_llm.cli.interrupts import interrupt_requested
-from neuron_llm.errors import NeuronLLMError, RequestError
+from neuron_llm.errors import RequestError
 from neuron_llm.runtime.chat import ChatSession
 from neuron_llm.runtime.sampling_params import SamplingParams
 
@@ -30,7 +30,7 @@ class ChatJob:
         artifact_id: of its manifest.
         flag_fields: sampling fields from the command line.
         generation_fields: sampling fields from the model's `generation_config.json`.
-        template: file of a chat template that replaces the model's.
+        template: a Jinja chat template that replaces the model's.
         raw: continue plain text.
     """
 
@@ -38,7 +38,7 @@ class ChatJob:
     artifact_id: str
     flag_fields: Mapping[str, Any]
     generation_fields: Mapping[str, Any]
-    template: Path | None
+    template: str | None
     raw: bool
 
 
@@ -46,13 +46,12 @@ def run_chat(job: ChatJob, console: Console) -> ExitCode:
     """Reply to each line of stdin until `/exit` or its end.
 
     Raises:
-        NeuronLLMError: the template or the artifact cannot be used.
+        NeuronLLMError: the artifact or the template cannot be used.
     """
-    template = None if job.template is None else _read_template(job.template)
     # Null is what the context leaves: a reply has no natural length of 16 tokens.
     params = SamplingParams.merged(job.flag_fields, job.generation_fields, {"max_tokens": None})
     with loaded_engine(job.artifact, job.artifact_id, console) as engine:
-        session = ChatSession(engine, params, template=template, raw=job.raw)
+        session = ChatSession(engine, params, template=job.template, raw=job.raw)
         return _talk(session, console)
 
 
@@ -135,14 +134,3 @@ def stream_reply(session: ChatSession, text: str) -> bool:
         sys.stdout.write("\n")
         sys.stdout.flush()
         return not is_interrupted()
-
-
-def _read_template(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise NeuronLLMError(
-            f"cannot read the chat template `{path}`: {(reason or str(error)).lower()}",
-            hint="give a Jinja file with `--template FILE`",
-        ) from error

@@ -11,12 +11,10 @@ from pathlib import Path
 from neuron_llm.cli.console import Console
 from neuron_llm.report.run_log import RunHeader, RunLogWriter, last_run_path
 from neuron_llm.runtime.artifact import Artifact
-from neuron_llm.runtime.engine import Engine
+from neuron_llm.runtime.engine import Engine, ignore_step
+from neuron_llm.runtime.engine_loading import load_engine
+from neuron_llm.runtime.observer import EngineObserver
 from neuron_llm.scheduler.step_record import StepRecord
-
-
-def _ignore_step(_: StepRecord) -> None:
-    """Keep no account of a step."""
 
 
 @contextmanager
@@ -24,7 +22,8 @@ def loaded_engine(
     directory: Path,
     artifact_id: str,
     console: Console,
-    on_step: Callable[[StepRecord], None] = _ignore_step,
+    on_step: Callable[[StepRecord], None] = ignore_step,
+    observer: EngineObserver | None = None,
 ) -> Iterator[Engine]:
     """Load an artifact; its steps become those of its last run when the block ends well.
 
@@ -33,6 +32,7 @@ def loaded_engine(
         artifact_id: of its manifest.
         console: where to tell.
         on_step: told about every step as well.
+        observer: told what happens in the engine.
 
     Raises:
         ArtifactError: it cannot run here.
@@ -45,7 +45,7 @@ def loaded_engine(
         on_step(step)
 
     with log:
-        yield _load(directory, console, record)
+        yield _load(directory, console, record, observer)
     if log.failure is not None:
         reason = log.failure.strerror or str(log.failure)
         console.warn(
@@ -54,10 +54,15 @@ def loaded_engine(
         )
 
 
-def _load(directory: Path, console: Console, on_step: Callable[[StepRecord], None]) -> Engine:
+def _load(
+    directory: Path,
+    console: Console,
+    on_step: Callable[[StepRecord], None],
+    observer: EngineObserver | None,
+) -> Engine:
     started = time.perf_counter()
     with console.status("loading") if console.shows_progress else nullcontext():
-        engine = Engine(Artifact.open(directory), on_step=on_step)
+        engine = load_engine(Artifact.open(directory), on_step=on_step, observer=observer)
     num_graphs = len(engine.artifact.manifest.graphs)
     console.notice(f"loaded {num_graphs} graphs in {time.perf_counter() - started:.1f} s")
     return engine

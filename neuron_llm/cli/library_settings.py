@@ -15,6 +15,7 @@ _NO_ADVICE = {
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
 }
+_SILENCE = logging.NullHandler()
 
 
 def prepare_libraries(*, verbose: bool) -> None:
@@ -27,10 +28,13 @@ def prepare_libraries(*, verbose: bool) -> None:
     settings = _SHORT_SPIN | _NO_PROGRESS_BARS | ({} if verbose else _NO_ADVICE)
     for name, value in settings.items():
         os.environ.setdefault(name, value)
+    root = logging.getLogger()
     if verbose:
+        # `-v` may come behind the command, when a look without it has silenced the log already.
+        root.removeHandler(_SILENCE)
         logging.basicConfig(stream=sys.stderr, level=logging.DEBUG)
         return
     # A record that no handler takes would be printed by Python itself.
-    if not logging.getLogger().handlers:
-        logging.getLogger().addHandler(logging.NullHandler())
+    if not root.handlers:
+        root.addHandler(_SILENCE)
     warnings.simplefilter("ignore")

@@ -17,6 +17,7 @@ from neuron_llm.cli.options import (
     open_console,
 )
 from neuron_llm.cli.sampling import generation_fields, given_flags
+from neuron_llm.cli.template import read_template
 
 
 def run_command(
@@ -31,6 +32,12 @@ def run_command(
     ] = None,
     artifact: ArtifactOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output file.")] = False,
+    trace_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace-out", metavar="FILE", help="Write a Chrome trace of every step, to look at."
+        ),
+    ] = None,
     token_ids: Annotated[
         bool, typer.Option("--token-ids", help="Write `token_ids` into the records.")
     ] = False,
@@ -51,7 +58,9 @@ def run_command(
     ] = False,
     template: Annotated[
         Path | None,
-        typer.Option("--template", metavar="FILE", help="Chat: use this Jinja chat template."),
+        typer.Option(
+            "--template", metavar="FILE", help="Jinja chat template, in place of the model's."
+        ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Chat: continue plain text.")] = False,
     json_output: JsonOption = False,
@@ -77,25 +86,34 @@ def run_command(
         }
     )
     _check_usage(
-        {"--output": output, "--force": force, "--token-ids": token_ids, "--json": json_output},
-        {"--template": template, "--raw": raw},
+        {
+            "--output": output,
+            "--force": force,
+            "--trace-out": trace_out,
+            "--token-ids": token_ids,
+            "--json": json_output,
+        },
+        {"--raw": raw},
         is_batch=prompts is not None,
     )
+    if raw and template is not None:
+        raise typer.BadParameter("`--template` and `--raw` exclude each other")
     if json_output and output is None:
         raise typer.BadParameter("`--json` needs `-o FILE`: without it, stdout has the records")
     directory, manifest = choose_artifact(artifact, console)
     defaults = generation_fields(directory, console)
+    chat_template = None if template is None else read_template(template)
     if prompts is None:
         from neuron_llm.cli.chat import ChatJob, run_chat
 
-        chat = ChatJob(directory, manifest.artifact_id, flags, defaults, template, raw)
+        chat = ChatJob(directory, manifest.artifact_id, flags, defaults, chat_template, raw)
         code = run_chat(chat, console)
     else:
         from neuron_llm.cli.batch import BatchJob, run_batch_job
         from neuron_llm.runtime.batch import BatchOptions
 
-        options = BatchOptions(flags, defaults, token_ids)
-        job = BatchJob(directory, manifest, prompts, output, force, options, json_output)
+        options = BatchOptions(flags, defaults, token_ids, chat_template)
+        job = BatchJob(directory, manifest, prompts, output, force, options, json_output, trace_out)
         code = run_batch_job(job, console)
     if code is not ExitCode.OK:
         raise typer.Exit(code)
@@ -104,7 +122,7 @@ def run_command(
 def _check_usage(
     batch_only: dict[str, object], chat_only: dict[str, object], *, is_batch: bool
 ) -> None:
-    """Refuse options that would have no effect, and two that exclude each other.
+    """Refuse options that would have no effect.
 
     Raises:
         typer.BadParameter: names the option.
@@ -113,5 +131,3 @@ def _check_usage(
         if value:
             condition = "without `--prompts`" if is_batch else "with `--prompts`"
             raise typer.BadParameter(f"`{name}` works only {condition}")
-    if all(chat_only.values()):
-        raise typer.BadParameter("`--template` and `--raw` exclude each other")

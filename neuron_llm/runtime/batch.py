@@ -34,11 +34,13 @@ class BatchOptions:
         flag_fields: sampling fields from the command line; a line's own win over them.
         generation_fields: sampling fields from the model's `generation_config.json`, the weakest.
         include_token_ids: write `token_ids` into the records.
+        chat_template: a Jinja template that replaces the model's, for `messages`.
     """
 
     flag_fields: Mapping[str, Any]
     generation_fields: Mapping[str, Any]
     include_token_ids: bool = False
+    chat_template: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,13 +96,13 @@ class _Job:
     def run(self, lines: Iterator[PromptLine | BadLine]) -> None:
         """Run every line; the engine is kept full as long as there are lines."""
         is_drained = False
-        while not is_drained or self.started:
+        while not is_drained or self.engine.has_unfinished_requests():
             while not is_drained and self._has_room():
                 line = next(lines, None)
                 is_drained = line is None
                 if line is not None:
                     self._start(line)
-            for output in self.engine.step() if self.started else ():
+            for output in self.engine.step() if self.engine.has_unfinished_requests() else ():
                 if output.result is not None:
                     self._finish(output.result)
 
@@ -134,7 +136,9 @@ class _Job:
 
     def _encode(self, line: PromptLine) -> list[int]:
         if line.messages is not None:
-            return self.engine.tokenizer.encode_messages(line.messages)
+            return self.engine.tokenizer.encode_messages(
+                line.messages, chat_template=self.options.chat_template
+            )
         if line.prompt is not None:
             return self.engine.tokenizer.encode_prompt(line.prompt)
         assert line.prompt_token_ids is not None

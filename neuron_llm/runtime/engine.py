@@ -5,46 +5,68 @@ A step is: schedule, run the bucket's graph on padded inputs, update, turn token
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.detokenizer import IncrementalDetokenizer
-from neuron_llm.runtime.outputs import (
-    CompletionOutput,
-    RequestOutput,
-    RequestTimes,
-    StepOutput,
-)
+from neuron_llm.runtime.live_request import LiveRequest
+from neuron_llm.runtime.observer import EngineObserver, NoObserver
+from neuron_llm.runtime.outputs import RequestOutput, StepOutput
+from neuron_llm.runtime.prepared_step import PreparedStep, SampledStep
 from neuron_llm.runtime.runner import ModelRunner
 from neuron_llm.runtime.sampler import Sampler
 from neuron_llm.runtime.sampling_params import SamplingParams
 from neuron_llm.runtime.tokenizer import Tokenizer, eos_token_ids
 from neuron_llm.scheduler import (
     EngineCoreOutput,
-    FinishReason,
     NeuronScheduler,
     Request,
     RequestStatus,
+    SchedulerOutput,
+    SchedulerStats,
 )
 from neuron_llm.scheduler.step_record import StepRecord
+from neuron_llm.scheduler.step_trace import Span, StepTrace, Stopwatch
+
+_logger = logging.getLogger(__name__)
 
 
-@dataclass
-class _Live:
-    """A request that has not finished."""
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step that has been scheduled.
 
-    prompt_token_ids: tuple[int, ...]
-    detokenizer: IncrementalDetokenizer
-    arrival: float
-    token_ids: list[int] = field(default_factory=list)
-    token_times: list[float] = field(default_factory=list)
-    num_cached_tokens: int = 0
+    Attributes:
+        scheduler_output: what it computes.
+        stats: the queues when it was scheduled.
+        prepared: its graph and inputs.
+        stopwatch: what the host does for it.
+    """
+
+    scheduler_output: SchedulerOutput
+    stats: SchedulerStats
+    prepared: PreparedStep
+    stopwatch: Stopwatch
 
 
-def _ignore_step(_: StepRecord) -> None:
+@dataclass(frozen=True)
+class ExecutedStep:
+    """What a step has given.
+
+    Attributes:
+        graph: when its graph ran; named after the bucket.
+        sampled: the tokens.
+    """
+
+    graph: Span
+    sampled: SampledStep
+
+
+def ignore_step(_: StepRecord) -> None:
     """Keep no record of a step."""
 
 
@@ -54,6 +76,7 @@ class Engine:
     Args:
         artifact: what to load.
         on_step: told what each step cost.
+        observer: told what happens.
         clock: seconds; only differences count.
 
     Attributes:
@@ -61,30 +84,35 @@ class Engine:
         tokenizer: the model's.
         scheduler: the holdback scheduler.
         runner: the model runner.
+        on_step: told what each step cost.
     """
+
+    scheduler_class: type[NeuronScheduler] = NeuronScheduler
 
     def __init__(
         self,
         artifact: Artifact,
         *,
-        on_step: Callable[[StepRecord], None] = _ignore_step,
+        on_step: Callable[[StepRecord], None] = ignore_step,
+        observer: EngineObserver | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         settings = artifact.manifest.settings
         self.artifact = artifact
         self.tokenizer = Tokenizer.load(artifact.tokenizer_dir)
         self.eos_token_ids = eos_token_ids(artifact.directory, self.tokenizer)
-        self.scheduler = NeuronScheduler(artifact.scheduler_config())
+        self.scheduler = self.scheduler_class(artifact.scheduler_config())
         self.runner = ModelRunner(
             artifact.load(),
             artifact.manifest.buckets,
             Sampler(self.eos_token_ids),
             max_model_len=settings.max_model_len,
             block_size=settings.block_size,
-            on_step=on_step,
         )
+        self.on_step = on_step
+        self._observer = observer or NoObserver()
         self._clock = clock
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, LiveRequest] = {}
 
     def add_request(
         self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams
@@ -109,11 +137,11 @@ class Engine:
         )
         self.scheduler.add_request(request)
         self.runner.add_sampling(request_id, params)
-        self._live[request_id] = _Live(
-            tuple(prompt_token_ids),
-            IncrementalDetokenizer(self.tokenizer, prompt_token_ids, params),
-            request.arrival_time,
+        detokenizer = IncrementalDetokenizer(self.tokenizer, prompt_token_ids, params)
+        self._live[request_id] = LiveRequest(
+            request_id, prompt_token_ids, detokenizer, request.arrival_time
         )
+        self._observer.on_request_added(request_id, request.arrival_time)
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[RequestOutput]:
         """End requests now; return what they have got. Unknown ids are ignored."""
@@ -128,46 +156,84 @@ class Engine:
         """Run one step and return what it gave each of its requests.
 
         Raises:
-            NoProgressError: requests are left and none can be scheduled.
+            NoProgressError: requests are left and none can be scheduled. After this or any other
+                exception, Ctrl-C included, the engine is empty and can be used again.
         """
-        scheduler_output = self.scheduler.schedule()
-        runner_output = self.runner.execute(scheduler_output)
-        core_outputs = self.scheduler.update_from_output(scheduler_output, runner_output)
-        return [*map(self._publish, core_outputs), *self._end_failed()]
+        with self._emptied_by_exceptions():
+            step = self._plan_step()
+            return [] if step is None else self._complete(step, self._execute_step(step))
+
+    @contextmanager
+    def _emptied_by_exceptions(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._begin_anew()
+            raise
+
+    def _begin_anew(self) -> None:
+        """Forget all requests and KV blocks: what a step cut short has done to them is unknown."""
+        self.scheduler = self.scheduler_class(self.scheduler.config)
+        self.runner.forget_requests()
+        self._live.clear()
+
+    def _plan_step(self) -> PlannedStep | None:
+        """Schedule a step and prepare its inputs; None if there is nothing to compute."""
+        stopwatch = Stopwatch(self._clock)
+        with stopwatch.time("schedule"):
+            scheduler_output = self.scheduler.schedule()
+        with stopwatch.time("prepare"):
+            prepared = self.runner.prepare(scheduler_output)
+        stats = self.scheduler.last_stats
+        assert stats is not None
+        if prepared is None:
+            return None
+        return PlannedStep(scheduler_output, stats, prepared, stopwatch)
+
+    def _execute_step(self, step: PlannedStep) -> ExecutedStep:
+        """Run the graph and pick the tokens."""
+        started = self._clock()
+        logits = self.runner.run(step.prepared)
+        graph = Span(step.prepared.bucket.name, started, self._clock())
+        with step.stopwatch.time("sample"):
+            return ExecutedStep(graph, self.runner.sample(step.prepared, logits))
+
+    def _complete(self, step: PlannedStep, executed: ExecutedStep) -> list[StepOutput]:
+        """Take in what a step has given, and tell what it cost."""
+        graph, sampled = executed.graph, executed.sampled
+        with step.stopwatch.time("update"):
+            core_outputs = self.scheduler.update_from_output(step.scheduler_output, sampled.output)
+        with step.stopwatch.time("publish"):
+            outputs = [*map(self._publish, core_outputs), *self._end_failed(sampled)]
+        record = step.prepared.record(graph.ended - graph.started)
+        self.on_step(record)
+        self._observer.on_step(StepTrace(record, step.stats, graph, tuple(step.stopwatch.spans)))
+        _logger.debug("%s, %.3f ms: %s", graph.name, record.seconds * 1000, step.stats)
+        return outputs
 
     def _publish(self, output: EngineCoreOutput) -> StepOutput:
         """Turn a request's new tokens into text; end it if the text holds a stop string."""
-        request_id, live = output.request_id, self._live[output.request_id]
-        live.num_cached_tokens = output.num_cached_tokens
-        live.token_ids.extend(output.new_token_ids)
-        live.token_times.extend([self._clock()] * len(output.new_token_ids))
-        detokenizer, reason = live.detokenizer, output.finish_reason
-        *others, last = output.new_token_ids
-        new_text = "".join(detokenizer.push(token_id) for token_id in others)
-        if reason is FinishReason.STOP:
-            new_text += detokenizer.finish(ending_token_id=last)
-        else:
-            new_text += detokenizer.push(last)
-        if reason is FinishReason.LENGTH:
-            new_text += detokenizer.finish()
-
-        if detokenizer.stop_reason is not None:
+        request_id, live, now = output.request_id, self._live[output.request_id], self._clock()
+        if not live.has_tokens:
+            self._observer.on_first_token(request_id, now)
+        new_text = live.add(output, now)
+        result = None
+        if live.stop_string is not None:
             # The scheduler knows no text: for it the request may still be running.
             self.scheduler.finish_requests(request_id, RequestStatus.FINISHED_STOPPED)
-            result = self._end(request_id, "stop", stop_reason=detokenizer.stop_reason)
-        elif reason is not None:
-            result = self._end(request_id, reason.value, stop_reason=output.stop_reason)
-        else:
-            result = None
+            result = self._end(request_id, "stop", stop_reason=live.stop_string)
+        elif output.finish_reason is not None:
+            reason = output.finish_reason.value
+            result = self._end(request_id, reason, stop_reason=output.stop_reason)
         return StepOutput(request_id, new_text, result)
 
-    def _end_failed(self) -> list[StepOutput]:
+    def _end_failed(self, sampled: SampledStep) -> list[StepOutput]:
         """End the requests that the runner could not sample for."""
-        failures, self.runner.failures = self.runner.failures, {}
-        self.scheduler.finish_requests(failures, RequestStatus.FINISHED_ABORTED)
+        failed = [(row.req_id, e) for row, e in sampled.failures if self.runner.is_live(row)]
+        self.scheduler.finish_requests([i for i, _ in failed], RequestStatus.FINISHED_ABORTED)
         return [
             StepOutput(request_id, "", self._end(request_id, "error", error=error.message))
-            for request_id, error in failures.items()
+            for request_id, error in failed
         ]
 
     def _end(
@@ -178,25 +244,10 @@ class Engine:
         stop_reason: int | str | None = None,
         error: str | None = None,
     ) -> RequestOutput:
-        live = self._live.pop(request_id)
         self.runner.remove_sampling(request_id)
-        if finish_reason in ("abort", "error"):
-            live.detokenizer.finish()
-        completion = CompletionOutput(
-            index=0,
-            text=live.detokenizer.text,
-            token_ids=tuple(live.token_ids),
-            finish_reason=finish_reason,
-            stop_reason=stop_reason,
-        )
-        return RequestOutput(
-            request_id=request_id,
-            prompt_token_ids=live.prompt_token_ids,
-            outputs=(completion,),
-            num_cached_tokens=live.num_cached_tokens,
-            times=RequestTimes(live.arrival, tuple(live.token_times)),
-            error=error,
-        )
+        self._observer.on_request_ended(request_id, self._clock(), finish_reason)
+        live = self._live.pop(request_id)
+        return live.end(finish_reason, stop_reason=stop_reason, error=error)
 
     def _check_token_ids(self, token_ids: Sequence[int]) -> None:
         vocab_size = self.artifact.manifest.model.vocab_size

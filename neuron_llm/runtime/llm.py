@@ -8,7 +8,7 @@ from typing import Any
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.artifact import Artifact
-from neuron_llm.runtime.engine import Engine
+from neuron_llm.runtime.engine_loading import load_engine
 from neuron_llm.runtime.outputs import RequestOutput
 from neuron_llm.runtime.sampling_params import SamplingParams
 
@@ -30,7 +30,7 @@ class LLM:
     """
 
     def __init__(self, artifact: str | Path) -> None:
-        self.engine = Engine(Artifact.open(Path(artifact)))
+        self.engine = load_engine(Artifact.open(Path(artifact)))
         self._num_requests = 0
 
     def generate(

@@ -49,6 +49,7 @@ class SamplingState:
         generator: where the draws come from; None for a greedy request.
         ending_token_ids: end-of-sequence and stop tokens, not to be chosen before `min_tokens`.
         num_output_tokens: tokens sampled so far.
+        is_over: whether the request gets no more tokens.
     """
 
     request_id: str
@@ -56,6 +57,7 @@ class SamplingState:
     generator: torch.Generator | None
     ending_token_ids: tuple[int, ...]
     num_output_tokens: int = 0
+    is_over: bool = False
 
     @property
     def is_below_min_tokens(self) -> bool:

@@ -43,12 +43,21 @@ def check_request(request: Request, config: SchedulerConfig) -> None:
     """Refuse a request that could never be scheduled.
 
     Raises:
-        RequestError: with the code `prompt_empty`, `prompt_too_long`, `invalid_sampling` or
+        RequestError: with the code `empty_prompt`, `prompt_too_long`, `invalid_sampling` or
             `kv_too_small`.
     """
     if request.num_prompt_tokens == 0:
-        raise RequestError("the prompt has no tokens", code="prompt_empty")
+        raise RequestError("the prompt has no tokens", code="empty_prompt")
     _check_sampling(request)
+    check_length(request, config)
+
+
+def check_length(request: Request, config: SchedulerConfig) -> None:
+    """Refuse a request that is too long for the model or for the KV cache.
+
+    Raises:
+        RequestError: with the code `prompt_too_long` or `kv_too_small`.
+    """
     if request.num_prompt_tokens >= config.max_model_len:
         raise RequestError(
             f"the prompt has {request.num_prompt_tokens} tokens and `max_model_len` "
@@ -131,6 +140,10 @@ class KVAdmission:
         needed = self.worst_case_blocks(request)
         # Looking up prefixes walks over the prompt's blocks, so only where it can matter.
         return needed <= spare or needed - self._kv.cached_in_use(request) <= spare
+
+    def forget_refusal(self) -> None:
+        """Ask anew next time: blocks may have come back without a running request's end."""
+        self._refused = None
 
     def worst_case_blocks(self, request: Request) -> int:
         """Return the most blocks that the request can ever hold."""

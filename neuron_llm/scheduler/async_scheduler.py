@@ -33,4 +33,9 @@ class AsyncScheduler(Scheduler):
 
     def _update_request_with_output(self, request: Request, token_ids: list[int]) -> list[int]:
         request.num_output_placeholders -= len(token_ids)
-        return super()._update_request_with_output(request, token_ids)
+        token_ids = super()._update_request_with_output(request, token_ids)
+        # The block had no hash when it was allocated, since its last token was still in flight.
+        num_known_tokens = request.num_computed_tokens - request.num_output_placeholders
+        if num_known_tokens % self.config.block_size == 0:
+            self.kv_cache_manager.cache_blocks(request, num_known_tokens)
+        return token_ids

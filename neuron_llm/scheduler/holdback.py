@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
+from operator import attrgetter
+from typing import Any
 
 from neuron_llm.errors import NoProgressError
 from neuron_llm.scheduler.admission import KVAdmission, KVPort
 from neuron_llm.scheduler.buckets import get_bucket_for_count
 from neuron_llm.scheduler.config import SchedulerConfig
-from neuron_llm.scheduler.output import SchedulerOutput
+from neuron_llm.scheduler.output import CachedRequestData, SchedulerOutput
 from neuron_llm.scheduler.request import Request
 from neuron_llm.scheduler.stats import HoldReason, SchedulerState, SchedulerStats
 
@@ -32,7 +35,6 @@ class HoldbackMixin(ABC):
         max_prefills_per_batch: prefill graphs take one request.
         total_scheduled_tokens: real tokens of all steps so far.
         total_padding_tokens: tokens added to prefill chunks to fill their buckets.
-        last_stats: what the last step did, None before the first.
     """
 
     waiting: deque[Request]
@@ -40,6 +42,9 @@ class HoldbackMixin(ABC):
     requests: dict[str, Request]
     max_num_running_reqs: int
     max_num_scheduled_tokens: int
+
+    # How many tokens of a request must be computed before it decodes.
+    _num_prefill_tokens: Callable[[Request], int] = attrgetter("num_prompt_tokens")
 
     @abstractmethod
     def _call_base_schedule(self) -> SchedulerOutput:
@@ -54,10 +59,12 @@ class HoldbackMixin(ABC):
         self.max_prefills_per_batch = 1
         self.max_consecutive_prefills = config.max_consecutive_prefills
         self.num_batched_tokens_buckets = config.num_batched_tokens_buckets
-        self.holdback_queue: deque[Request] = deque()
+        # Of the scheduler's own kind of queue, since the two trade places.
+        self.holdback_queue: deque[Request] = type(self.waiting)()
         self.total_scheduled_tokens = 0
         self.total_padding_tokens = 0
-        self.last_stats: SchedulerStats | None = None
+        self._num_padded_tokens = 0
+        self._stats: tuple[Any, ...] | None = None
         self._kv = kv
         self._kv_admission = KVAdmission(config, kv)
         self._num_consecutive_prefills = 0
@@ -68,6 +75,11 @@ class HoldbackMixin(ABC):
     def state(self) -> SchedulerState:
         """The phase of the last step that scheduled anything; IDLE when the queues are empty."""
         return self._state
+
+    @property
+    def last_stats(self) -> SchedulerStats | None:
+        """What the last step did, None before the first; made when it is asked for."""
+        return SchedulerStats(*self._stats) if self._stats else None
 
     @property
     def at_capacity(self) -> bool:
@@ -108,15 +120,17 @@ class HoldbackMixin(ABC):
             scheduler_output = self._call_base_schedule()
         finally:
             # 5. Restore queues and limits, also when it failed; `running` in admission order.
-            self.running = [*running_holdback, *self.running, *prefill_holdback]
+            if running_holdback or prefill_holdback:
+                self.running = [*running_holdback, *self.running, *prefill_holdback]
             self._restore_waiting()
             self.max_num_running_reqs, self.max_num_scheduled_tokens = limits
         # 6. Pad the tensor size of a prefill; the token counts stay what they are.
-        self._apply_padding_and_log_stats(scheduler_output)
+        is_prefill = self._is_prefill_step(scheduler_output)
+        self._apply_padding_and_log_stats(scheduler_output, is_prefill)
         # 7. `_check_phases()` has seen the output before the counters moved on. Was there any?
         self._check_progress(scheduler_output)
         # 8. Name the phase of the step.
-        self._update_state(scheduler_output)
+        self._update_state(scheduler_output, is_prefill)
         self._record_stats(scheduler_output, len(running_holdback) + len(prefill_holdback))
         return scheduler_output
 
@@ -134,16 +148,20 @@ class HoldbackMixin(ABC):
             return HoldReason.PREFILL_BATCH
         if self._is_decode_due():
             return HoldReason.STREAK
-        if not self._kv_admission.has_room(request, self.running):
+        if not self._kv_admission.has_room(request, self._block_holders(request)):
             return HoldReason.KV
         return None
 
     def _is_prefill_request(self, request: Request) -> bool:
         return request.num_computed_tokens < self._num_prefill_tokens(request)
 
-    def _num_prefill_tokens(self, request: Request) -> int:
-        """Return how many tokens must be computed before a request decodes."""
-        return request.num_prompt_tokens
+    def _block_holders(self, candidate: Request) -> list[Request]:
+        """Return the requests other than the candidate to which blocks are promised."""
+        return self.running
+
+    def _is_any_admitted(self) -> bool:
+        """Whether a waiting request is shown to the scheduler underneath."""
+        return bool(self.waiting)
 
     def _is_decode_due(self) -> bool:
         """Whether decodes have waited for as many prefill steps in a row as they may."""
@@ -163,30 +181,33 @@ class HoldbackMixin(ABC):
         if self.has_prefill_in_running:
             decodes, prefill = self.running[:-1], self.running[-1:]
             return ([], decodes, prefill) if self._is_decode_due() else (decodes, prefill, [])
-        if self.waiting:
+        if self._is_any_admitted():
             return self.running, [], []
         return [], self.running, []
 
     def _limit_step(self, num_hidden: int) -> None:
         """Count hidden requests against the slots, and rows of decodes not against the budget."""
         self.max_num_running_reqs -= num_hidden
-        # The budget is the largest prefill graph; how many rows decode, `max_num_seqs` says.
-        if not self.waiting and not self.has_prefill_in_running:
-            self.max_num_scheduled_tokens = max(self.max_num_scheduled_tokens, len(self.running))
+        # The budget is the largest prefill graph; how many rows decode, `max_num_seqs` says. Only
+        # decodes are ever shown by the dozen.
+        self.max_num_scheduled_tokens = max(self.max_num_scheduled_tokens, len(self.running))
 
     def _restore_waiting(self) -> None:
         while self.waiting:
             self.holdback_queue.appendleft(self.waiting.pop())
         self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
 
-    def _apply_padding_and_log_stats(self, scheduler_output: SchedulerOutput) -> None:
-        padded = dict(scheduler_output.num_scheduled_tokens)
-        if self._is_prefill_step(scheduler_output):
+    def _apply_padding_and_log_stats(
+        self, scheduler_output: SchedulerOutput, is_prefill: bool
+    ) -> None:
+        padded = scheduler_output.num_scheduled_tokens.copy()
+        num_tokens = self._num_padded_tokens = scheduler_output.total_num_scheduled_tokens
+        if is_prefill:
             padded = {i: self._calculate_padded_count(n) for i, n in padded.items()}
+            self._num_padded_tokens = sum(padded.values())
         scheduler_output.num_scheduled_tokens_padded = padded
-        num_tokens = scheduler_output.total_num_scheduled_tokens
         self.total_scheduled_tokens += num_tokens
-        self.total_padding_tokens += sum(padded.values()) - num_tokens
+        self.total_padding_tokens += self._num_padded_tokens - num_tokens
 
     def _calculate_padded_count(self, token_count: int) -> int:
         """Return the smallest bucket that holds the chunk; no tokens need none.
@@ -200,20 +221,22 @@ class HoldbackMixin(ABC):
 
     def _check_phases(self, scheduler_output: SchedulerOutput) -> None:
         """Refuse a batch of both phases while its counters can still be trusted."""
-        new_reqs = scheduler_output.scheduled_new_reqs
-        cached_reqs = scheduler_output.scheduled_cached_reqs
-        num_prefills = sum(
-            num_computed < self._num_prefill_tokens(self.requests[req_id])
-            for req_id, num_computed in zip(
-                cached_reqs.req_ids, cached_reqs.num_computed_tokens, strict=True
-            )
-        ) + len(new_reqs)
+        num_prefills = len(scheduler_output.scheduled_new_reqs)
+        num_prefills += self._count_prefills(scheduler_output.scheduled_cached_reqs)
         num_decodes = len(scheduler_output.num_scheduled_tokens) - num_prefills
         if num_prefills > self.max_prefills_per_batch or (num_prefills and num_decodes):
             raise RuntimeError(
                 f"a step must hold one prefill or only decodes, not {num_prefills} prefills and "
                 f"{num_decodes} decodes"
             )
+
+    def _count_prefills(self, cached_reqs: CachedRequestData) -> int:
+        """Return how many of the requests have prompt tokens left to compute.
+
+        Those have no output yet, known or in flight, and all others have. So no request is looked
+        at, in a check that every step makes.
+        """
+        return cached_reqs.num_output_tokens.count(0)
 
     def _is_prefill_step(self, scheduler_output: SchedulerOutput) -> bool:
         """Whether the step's one phase is prefill, judged by the counters before the step."""
@@ -238,7 +261,7 @@ class HoldbackMixin(ABC):
             # With the batch full of prompts and still nothing scheduled, the head was let through.
             was_admitted = self._hold_reason in (None, HoldReason.PREFILL_BATCH)
             held = "not scheduled" if was_admitted else self._hold_reason
-            room = self._kv_admission.explain(head, self.running)
+            room = self._kv_admission.explain(head, self._block_holders(head))
             reason = f"`{head.request_id}` waits: {held} ({room})"
         raise NoProgressError(
             f"nothing can be scheduled and no step is in flight; {reason}; running "
@@ -246,11 +269,10 @@ class HoldbackMixin(ABC):
             f"{len(self.waiting)}",
         )
 
-    def _update_state(self, scheduler_output: SchedulerOutput) -> None:
+    def _update_state(self, scheduler_output: SchedulerOutput, is_prefill: bool) -> None:
         if not self.waiting and not self.running:
             self._state = SchedulerState.IDLE
         elif scheduler_output.num_scheduled_tokens:
-            is_prefill = self._is_prefill_step(scheduler_output)
             self._state = (
                 SchedulerState.ACTIVE_PREFILL if is_prefill else SchedulerState.ACTIVE_DECODE
             )
@@ -261,17 +283,19 @@ class HoldbackMixin(ABC):
             )
 
     def _record_stats(self, scheduler_output: SchedulerOutput, num_hidden: int) -> None:
-        new_reqs = scheduler_output.scheduled_new_reqs
-        padded = scheduler_output.num_scheduled_tokens_padded or {}
-        self.last_stats = SchedulerStats(
-            state=self._state,
-            num_running=len(self.running),
-            num_waiting=len(self.waiting),
-            num_hidden=num_hidden,
-            hold_reason=self._hold_reason,
-            num_free_blocks=self._kv.free_blocks,
-            num_scheduled_tokens=scheduler_output.total_num_scheduled_tokens,
-            num_padded_tokens=sum(padded.values()),
-            num_prefix_queries=sum(len(r.prompt_token_ids) for r in new_reqs),
-            num_prefix_hits=sum(r.num_computed_tokens for r in new_reqs),
+        num_prefix_queries = num_prefix_hits = 0
+        for new in scheduler_output.scheduled_new_reqs:
+            num_prefix_queries += self.requests[new.req_id].num_prompt_tokens
+            num_prefix_hits += new.num_computed_tokens
+        self._stats = (
+            self._state,
+            len(self.running),
+            len(self.waiting),
+            num_hidden,
+            self._hold_reason,
+            self._kv.free_blocks,
+            scheduler_output.total_num_scheduled_tokens,
+            self._num_padded_tokens,
+            num_prefix_queries,
+            num_prefix_hits,
         )

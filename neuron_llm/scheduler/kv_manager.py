@@ -26,8 +26,6 @@ def num_blocks_for(num_tokens: int, block_size: int) -> int:
 class _BlockTable:
     block_ids: list[int] = field(default_factory=list)
     num_published_blocks: int = 0
-    # Below this many tokens no block is missing, and none becomes full.
-    num_settled_tokens: int = 0
 
 
 class KVCacheManager:
@@ -109,8 +107,6 @@ class KVCacheManager:
         """
         table = self._tables.get(request.request_id) or _BlockTable()
         num_tokens = request.num_computed_tokens + num_new_tokens
-        if num_tokens < table.num_settled_tokens:
-            return []
         num_tokens += len(computed_blocks) * self.block_size
         num_new_blocks = num_blocks_for(num_tokens, self.block_size)
         num_new_blocks -= len(table.block_ids) + len(computed_blocks)
@@ -124,22 +120,23 @@ class KVCacheManager:
             table.num_published_blocks += len(computed_blocks)
             self._tables[request.request_id] = table
         if self.enable_prefix_caching:
-            # A block with tokens that are still in flight has no hash yet; its time comes with the
-            # next allocation, or when the request is freed.
+            # A block with tokens that are still in flight has no hash yet: see `cache_blocks`.
             self._publish(request, table, min(num_tokens, request.num_tokens))
-        self._settle(table)
+        self._settle(request, table)
         return new_block_ids
+
+    def cache_blocks(self, request: Request, num_tokens: int) -> None:
+        """Publish the full blocks of a running request's first `num_tokens`, now computed."""
+        if self.enable_prefix_caching:
+            table = self._tables[request.request_id]
+            self._publish(request, table, num_tokens)
+            self._settle(request, table)
 
     def free(self, request: Request) -> None:
         """Let go of all the request's blocks, the last first: a prefix outlives its tails."""
         table = self._tables.pop(request.request_id, None)
-        if table is None:
-            return
-        if self.enable_prefix_caching:
-            # What came to be known after the last allocation; the last token is never computed.
-            num_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
-            self._publish(request, table, num_tokens)
-        self.block_pool.free(reversed(table.block_ids))
+        if table is not None:
+            self.block_pool.free(reversed(table.block_ids))
 
     def check_integrity(self) -> None:
         """Assert that every held block is in exactly as many tables as its count says."""
@@ -154,10 +151,11 @@ class KVCacheManager:
         unheld_hits = sum(self.block_pool.ref_count(b) == 0 for b in computed_blocks)
         return num_new_blocks + unheld_hits
 
-    def _settle(self, table: _BlockTable) -> None:
-        table.num_settled_tokens = len(table.block_ids) * self.block_size + 1
+    def _settle(self, request: Request, table: _BlockTable) -> None:
+        """Note up to how many tokens no block is missing, and none becomes full."""
+        request.num_settled_tokens = len(table.block_ids) * self.block_size + 1
         if self.enable_prefix_caching and table.num_published_blocks < len(table.block_ids):
-            table.num_settled_tokens = (table.num_published_blocks + 1) * self.block_size
+            request.num_settled_tokens = (table.num_published_blocks + 1) * self.block_size
 
     def _publish(self, request: Request, table: _BlockTable, num_tokens: int) -> None:
         num_full_blocks = num_tokens // self.block_size

@@ -49,7 +49,7 @@ class CachedRequestData:
     @classmethod
     def make_empty(cls) -> CachedRequestData:
         """Return the data of no request."""
-        return cls()
+        return cls([], [], [], [])
 
 
 @dataclass(slots=True)

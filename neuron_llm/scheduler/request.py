@@ -59,6 +59,8 @@ class Request:
         num_computed_tokens: tokens whose KV is in the cache once the steps in flight have run.
         num_output_placeholders: tokens that steps in flight will sample (async scheduling only).
         num_cached_tokens: prompt tokens that came from the prefix cache.
+        num_settled_tokens: below this many computed tokens the KV cache manager has nothing to do
+            for the request; kept by it.
         block_hashes: one per full block of `all_token_ids`, as far as they have been needed.
     """
 
@@ -81,6 +83,7 @@ class Request:
     num_computed_tokens: int = field(init=False, default=0)
     num_output_placeholders: int = field(init=False, default=0)
     num_cached_tokens: int = field(init=False, default=0)
+    num_settled_tokens: int = field(init=False, default=0)
     block_hashes: list[BlockHash] = field(init=False, default_factory=list, repr=False)
     _all_token_ids: list[int] = field(init=False, repr=False)
 
@@ -117,7 +120,8 @@ class Request:
         """Fix the length at which the request ends, once its limits are known to be valid."""
         self.max_num_tokens = min(self.num_prompt_tokens + self.max_tokens, max_model_len)
 
-    def append_output_token_id(self, token_id: int) -> None:
-        """Add one sampled token."""
+    def append_output_token_id(self, token_id: int) -> bool:
+        """Add one sampled token; return whether it may end the request."""
         self._all_token_ids.append(token_id)
         self.num_tokens += 1
+        return token_id in self.ending_token_ids or self.num_tokens >= self.max_num_tokens

@@ -60,13 +60,15 @@ class Scheduler:
         # The requests themselves, not their ids: a request may finish, and its id come back, while
         # a step is in flight.
         self._in_flight: deque[list[Request]] = deque()
+        # Those of the step that is being scheduled, in batch order.
+        self._scheduled: list[Request] = []
 
     def add_request(self, request: Request) -> None:
         """Queue a new request.
 
         Raises:
             RequestError: it could never be scheduled, or an unfinished request has its id; nothing
-                is queued then. Codes: `prompt_empty`, `prompt_too_long`, `duplicate_request_id`,
+                is queued then. Codes: `empty_prompt`, `prompt_too_long`, `duplicate_request_id`,
                 `kv_too_small`, `invalid_sampling`.
         """
         check_request(request, self.config)
@@ -87,13 +89,8 @@ class Scheduler:
             OutOfBlocksError: a running request cannot grow. Blocks are never taken back from
                 another one; admit fewer requests.
         """
-        output = SchedulerOutput(
-            scheduled_new_reqs=[],
-            scheduled_cached_reqs=CachedRequestData.make_empty(),
-            num_scheduled_tokens={},
-            total_num_scheduled_tokens=0,
-            finished_req_ids=self.finished_req_ids,
-        )
+        output = SchedulerOutput([], CachedRequestData.make_empty(), {}, 0, self.finished_req_ids)
+        self._scheduled = []
         token_budget = self._schedule_running(output, self.max_num_scheduled_tokens)
         token_budget = self._schedule_waiting(output, token_budget)
         output.total_num_scheduled_tokens = self.max_num_scheduled_tokens - token_budget
@@ -184,30 +181,40 @@ class Scheduler:
     def _schedule_running(self, output: SchedulerOutput, token_budget: int) -> int:
         """Give running requests their next tokens; return what is left of the budget."""
         cached_reqs = output.scheduled_cached_reqs
-        allocate_slots = self.kv_cache_manager.allocate_slots
+        num_scheduled_tokens = output.num_scheduled_tokens
+        count_new_tokens = self._num_new_tokens
         for request in self.running:
-            num_new_tokens = self._num_new_tokens(request)
+            num_new_tokens = count_new_tokens(request)
             if num_new_tokens > token_budget:
                 num_new_tokens = token_budget
             if num_new_tokens <= 0:
                 continue
-            block_ids = allocate_slots(request, num_new_tokens)
-            if block_ids is None:
-                raise OutOfBlocksError(
-                    f"request `{request.request_id}` cannot grow by {num_new_tokens} tokens: "
-                    f"{self.kv_cache_manager.free_blocks} KV blocks are free",
-                    hint="lower `max_num_seqs` or give the KV cache more memory",
-                )
+            num_computed_tokens = request.num_computed_tokens
+            block_ids: list[int] = []
+            if num_computed_tokens + num_new_tokens >= request.num_settled_tokens:
+                block_ids = self._grow(request, num_new_tokens)
             token_budget -= num_new_tokens
-            output.num_scheduled_tokens[request.request_id] = num_new_tokens
-            cached_reqs.req_ids.append(request.request_id)
+            req_id = request.request_id
+            num_scheduled_tokens[req_id] = num_new_tokens
+            self._scheduled.append(request)
+            cached_reqs.req_ids.append(req_id)
             cached_reqs.new_block_ids.append(block_ids)
-            cached_reqs.num_computed_tokens.append(request.num_computed_tokens)
-            num_output_tokens = request.num_tokens - request.num_prompt_tokens
+            cached_reqs.num_computed_tokens.append(num_computed_tokens)
             cached_reqs.num_output_tokens.append(
-                num_output_tokens + request.num_output_placeholders
+                request.num_tokens - request.num_prompt_tokens + request.num_output_placeholders
             )
         return token_budget
+
+    def _grow(self, request: Request, num_new_tokens: int) -> list[int]:
+        """Return the new blocks of a running request."""
+        block_ids = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
+        if block_ids is None:
+            raise OutOfBlocksError(
+                f"request `{request.request_id}` cannot grow by {num_new_tokens} tokens: "
+                f"{self.kv_cache_manager.free_blocks} KV blocks are free",
+                hint="lower `max_num_seqs` or give the KV cache more memory",
+            )
+        return block_ids
 
     def _schedule_waiting(self, output: SchedulerOutput, token_budget: int) -> int:
         """Start waiting requests in order; return what is left of the budget."""
@@ -226,6 +233,7 @@ class Scheduler:
             request.num_computed_tokens = request.num_cached_tokens = num_cached_tokens
             token_budget -= num_new_tokens
             output.num_scheduled_tokens[request.request_id] = num_new_tokens
+            self._scheduled.append(request)
             output.scheduled_new_reqs.append(
                 NewRequestData(
                     request.request_id,
@@ -242,20 +250,21 @@ class Scheduler:
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         """Move the counters on; until here, the output holds the values from before the step."""
-        if scheduler_output.num_scheduled_tokens:
-            scheduled = []
-            for req_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
-                request = self.requests[req_id]
+        if self._scheduled:
+            counts = scheduler_output.num_scheduled_tokens.values()
+            for request, num_tokens in zip(self._scheduled, counts, strict=True):
                 request.num_computed_tokens += num_tokens
-                scheduled.append(request)
-            self._in_flight.append(scheduled)
+            self._in_flight.append(self._scheduled)
         self.finished_req_ids = set()
 
     def _update_request_with_output(self, request: Request, token_ids: list[int]) -> list[int]:
         """Append sampled tokens up to the one that ends the request; return those appended."""
+        if len(token_ids) == 1:  # as ever, and so without counting
+            if request.append_output_token_id(token_ids[0]):
+                check_stop(request)
+            return token_ids
         for count, token_id in enumerate(token_ids, start=1):
-            request.append_output_token_id(token_id)
-            if check_stop(request):
+            if request.append_output_token_id(token_id) and check_stop(request):
                 return token_ids[:count]
         return token_ids
 

@@ -22,6 +22,7 @@ class HoldReason(StrEnum):
     PREFILL_BATCH = "one prompt per step"
     KV = "too few free KV blocks"
     STREAK = "`max_consecutive_prefills` is reached and decodes are due"
+    NOT_READY = "it needs more than a slot, or the scheduler is paused"
 
 
 @dataclass(slots=True)
@@ -52,3 +53,13 @@ class SchedulerStats:
     num_padded_tokens: int
     num_prefix_queries: int
     num_prefix_hits: int
+
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        held_back = f" ({self.hold_reason})" if self.hold_reason else ""
+        return (
+            f"{self.state.value}, tokens {self.num_scheduled_tokens} in {self.num_padded_tokens}, "
+            f"running {self.num_running} ({self.num_hidden} hidden), "
+            f"waiting {self.num_waiting}{held_back}, free blocks {self.num_free_blocks}, "
+            f"prefix hits {self.num_prefix_hits} of {self.num_prefix_queries}"
+        )

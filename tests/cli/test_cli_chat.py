@@ -87,6 +87,21 @@ def test_model_without_template_chats_with_one_that_is_given(
     assert ended.stdout == chat(llama.artifact, "hi").stdout
 
 
+def test_messages_of_a_batch_go_through_the_template_that_is_given(
+    llama: Compiled, base_model: Path
+) -> None:
+    config = json.loads((llama.artifact / "tokenizer/tokenizer_config.json").read_text())
+    Path("chat.jinja").write_text(config["chat_template"])
+    line = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0, "max_tokens": 4}
+    Path("file.jsonl").write_text(json.dumps(line))
+    batch = ("run", "--prompts", "file.jsonl", "--artifact")
+    assert run_cli(*batch, base_model).code == 3
+    given = run_cli(*batch, base_model, "--template", "chat.jinja")
+    assert given.code == 0
+    own = run_cli(*batch, llama.artifact)
+    assert json.loads(given.stdout)["text"] == json.loads(own.stdout)["text"]
+
+
 def test_model_without_template_continues_raw_text(base_model: Path) -> None:
     ended = chat(base_model, "hello", flags=("--raw",))
     Path("prompts.jsonl").write_text('{"prompt": "hello"}\n')

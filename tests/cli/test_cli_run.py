@@ -210,7 +210,6 @@ def test_line_wins_over_flag_and_flag_over_model(llama: Compiled, empty_state: P
         (["--max-tokens", "0"], "`max_tokens` is 0"),
         (["--min-tokens", "9", "--max-tokens", "8"], "`min_tokens` is 9"),
         (["--stop", ""], "`stop` is ['']"),
-        (["--template", "x"], "`--template` works only without `--prompts`"),
         (["--raw"], "`--raw` works only without `--prompts`"),
     ],
 )

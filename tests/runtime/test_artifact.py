@@ -121,7 +121,7 @@ def test_without_a_smaller_bucket_the_next_larger_one_is_used(copy: Path, llama:
     edit_manifest(copy, without_graph("decode_b2_c64"))
     llm = LLM(copy)
     steps: list[StepRecord] = []
-    llm.engine.runner.on_step = steps.append
+    llm.engine.on_step = steps.append
     params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
     outputs = llm.generate([[1, 2, 3], [4, 5]], params)
     reference = load_reference(llama.model)

@@ -36,9 +36,9 @@ def steps(llm: LLM) -> Iterator[list[StepRecord]]:
     """The steps of one test, starting with an empty prefix cache."""
     llm.engine.scheduler.reset_prefix_cache()
     recorded: list[StepRecord] = []
-    llm.engine.runner.on_step = recorded.append
+    llm.engine.on_step = recorded.append
     yield recorded
-    llm.engine.runner.on_step = lambda _: None
+    llm.engine.on_step = lambda _: None
     assert not llm.engine.has_unfinished_requests()
 
 

@@ -43,8 +43,6 @@ def request_output(**fields: Any) -> RequestOutput:
         "request_id": "internal",
         "prompt_token_ids": (1, 2, 3, 4),
         "outputs": (completion,),
-        "new_text": "",
-        "finished": True,
         "num_cached_tokens": 2,
         "times": RequestTimes(10.0, (10.25, 10.5, 11.0)),
     }

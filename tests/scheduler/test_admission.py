@@ -46,7 +46,7 @@ def test_the_worst_case_is_exact(prompt_len: int, max_tokens: int, num_blocks: i
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
-        (make_request(prompt=[]), "prompt_empty"),
+        (make_request(prompt=[]), "empty_prompt"),
         (make_request(prompt_len=64), "prompt_too_long"),
         (make_request(prompt_len=65), "prompt_too_long"),
         (make_request(max_tokens=0), "invalid_sampling"),

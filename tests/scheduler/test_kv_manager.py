@@ -103,15 +103,16 @@ def test_a_block_with_tokens_in_flight_is_published_when_they_are_known() -> Non
     assert kv.get_computed_blocks(make_request("b", prompt=[1, 2, 3, 4, 5])) == [1]
 
 
-def test_a_freed_request_publishes_what_came_to_be_known_last() -> None:
+def test_a_block_can_be_published_as_soon_as_its_last_token_is_known() -> None:
     kv = make_kv(block_size=4)
     request = make_request("a", prompt=[1, 2, 3])
     start(kv, request)
     kv.allocate_slots(request, 1)
     request.num_computed_tokens += 1
     request.append_output_token_id(4)
-    request.append_output_token_id(5)
-    kv.free(request)
+    kv.cache_blocks(request, 3)
+    assert kv.block_pool.block_hash(1) is None
+    kv.cache_blocks(request, 4)
     assert kv.get_computed_blocks(make_request("b", prompt=[1, 2, 3, 4, 5])) == [1]
 
 

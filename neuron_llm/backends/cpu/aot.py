@@ -5,6 +5,7 @@ Runs in a process of its own, one per graph (`build_pool.py`).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -25,9 +26,11 @@ from neuron_llm.backends.cpu.export import (
     model_constants,
 )
 from neuron_llm.backends.cpu.graph_files import CONSTANTS_FILE, GRAPH_FILE, write_description
+from neuron_llm.backends.cpu.shared_object import SharedObject
 from neuron_llm.backends.graph_cache import GraphCache
 from neuron_llm.backends.inputs import input_shapes
 from neuron_llm.backends.protocol import GraphSpec, TensorSpec
+from neuron_llm.errors import CompileError
 
 # Weights stay outside the shared object. The wrapper only calls kernels: optimising it takes half
 # of the C++ compile time and changes no measurable step time.
@@ -84,11 +87,32 @@ def _compile(
                 exported, package_path=str(package), inductor_configs=options
             )
         with zipfile.ZipFile(package) as archive:
+            _require_no_fallbacks(archive)
             (shared_object,) = (n for n in archive.namelist() if n.endswith(".wrapper.so"))
             with archive.open(shared_object) as source, (directory / GRAPH_FILE).open("wb") as out:
                 shutil.copyfileobj(source, out)
     for leftover in work_dir.glob(f"*/{Path(shared_object).name}"):
         shutil.rmtree(leftover.parent, ignore_errors=True)
+
+
+def _require_no_fallbacks(archive: zipfile.ZipFile) -> None:
+    """Refuse a graph that calls operators through torch's runner: at run time there is none.
+
+    Raises:
+        CompileError: names the operators.
+    """
+    targets = {
+        node["node"]["target"]
+        for name in archive.namelist()
+        if name.endswith(".wrapper.json")
+        for node in json.loads(archive.read(name))["nodes"]
+    }
+    if targets:
+        raise CompileError(
+            "the graph needs operators that have no C interface: "
+            + ", ".join(f"`{target}`" for target in sorted(targets)),
+            hint="this model cannot be compiled for the CPU backend",
+        )
 
 
 def _describe(
@@ -97,9 +121,8 @@ def _describe(
     directory: Path,
     compile_seconds: float,
 ) -> None:
-    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(directory / GRAPH_FILE), 1)
     tensors = model_constants(exported)
-    names = runner.get_constant_names_to_original_fqns()
+    names = SharedObject(directory / GRAPH_FILE, spec.bucket.name).constant_names()
     constants = [constant_spec(name, fqn, tensors[fqn]) for name, fqn in sorted(names.items())]
     own = {
         fqn: tensors[fqn].contiguous() for fqn in names.values() if not fqn.startswith(MODEL_PREFIX)

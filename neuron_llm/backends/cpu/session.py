@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from torch._C._aoti import AOTIModelContainerRunnerCpu
 
 from neuron_llm.backends.cpu.graph_files import CONSTANTS_FILE, GRAPH_FILE
+from neuron_llm.backends.cpu.shared_object import SharedObject
 from neuron_llm.backends.inputs import GraphInputs, torch_dtype
 from neuron_llm.backends.protocol import ConstantSpec, GraphFiles, LoadJob
 from neuron_llm.errors import ArtifactError
@@ -29,37 +31,41 @@ class CpuSession:
         shape = job.kv_cache
         cache_shape = (shape.num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
         dtype = torch_dtype(job.dtype)
-        self.key_caches = [torch.zeros(cache_shape, dtype=dtype) for _ in range(shape.num_layers)]
-        self.value_caches = [torch.zeros_like(cache) for cache in self.key_caches]
-        # The graphs read the mapped file in place, so the tensors must live as long as they do.
-        self._weights = _map_tensors(job.weights)
+        self.key_caches = [_lazy_zeros(cache_shape, dtype) for _ in range(shape.num_layers)]
+        self.value_caches = [_lazy_zeros(cache_shape, dtype) for _ in range(shape.num_layers)]
+        weights = _map_tensors(job.weights)
         for alias, stored in job.weight_aliases.items():
-            self._weights[alias] = self._weights[stored]
-        self._own_constants: list[dict[str, torch.Tensor]] = []
-        self._graphs = {graph.bucket: self._load_graph(graph) for graph in job.graphs}
+            weights[alias] = weights[stored]
+        self._graphs = {graph.bucket: _load_graph(graph, weights) for graph in job.graphs}
 
     def execute(self, bucket: Bucket, inputs: GraphInputs) -> torch.Tensor:
-        """Run the bucket's graph; it updates the KV cache in place.
+        """Run the bucket's graph; it updates the KV cache in place. Other threads run meanwhile.
 
         Returns:
             logits `[num_seqs, vocab_size]` in the graph's dtype.
         """
         graph = self._graphs[bucket]
-        outputs = graph.run([*inputs.as_tuple(), *self.key_caches, *self.value_caches])
-        logits: torch.Tensor = outputs[0]
+        (logits,) = graph.run([*inputs.as_tuple(), *self.key_caches, *self.value_caches])
         return logits
 
-    def _load_graph(self, graph: GraphFiles) -> AOTIModelContainerRunnerCpu:
-        own_path = graph.directory / CONSTANTS_FILE
-        own = _map_tensors(own_path) if own_path.is_file() else {}
-        self._own_constants.append(own)
-        tensors = {
-            constant.name: _matching(constant, {**self._weights, **own}, graph.bucket.name)
+
+def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return zeros that take no memory before they are written: `torch.zeros` writes every page."""
+    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+def _load_graph(graph: GraphFiles, weights: dict[str, torch.Tensor]) -> SharedObject:
+    own_path = graph.directory / CONSTANTS_FILE
+    tensors = {**weights, **_map_tensors(own_path)} if own_path.is_file() else weights
+    shared_object = SharedObject(graph.directory / GRAPH_FILE, graph.bucket.name)
+    shared_object.set_constants(
+        {
+            constant.name: _matching(constant, tensors, graph.bucket.name)
             for constant in graph.constants
         }
-        runner = AOTIModelContainerRunnerCpu(str(graph.directory / GRAPH_FILE), 1)
-        runner.update_constant_buffer(tensors, False, True, True)
-        return runner
+    )
+    return shared_object
 
 
 def _map_tensors(path: Path) -> dict[str, torch.Tensor]:
