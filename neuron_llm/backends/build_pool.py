@@ -2,20 +2,23 @@
 
 A build that fails or is killed takes no other with it: it is tried once more when the rest is done,
 and then reported with its log. Processes are forked from a server that has imported the heavy
-libraries once.
+libraries once. Each leads a process group of its own, which takes the C++ compiler with it when it
+is ended, and ends itself when the process that asked for the build is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import sys
+import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from signal import SIGKILL, Signals
@@ -71,12 +74,14 @@ def build_all(
     waiting = deque(tasks)
     running: dict[int, _Running] = {}
     failures: list[str] = []
+    # Builders read from it and never get anything: its end tells that this process has ended.
+    lifeline, ours = context.Pipe(duplex=False)
     try:
         while waiting or running:
             while waiting and len(running) < num_jobs:
                 task = waiting.popleft()
                 task.attempts += 1
-                process = context.Process(target=_run, args=(task.target, task.args, task.log))
+                process = context.Process(target=_run, args=(task, lifeline))
                 process.start()
                 running[process.sentinel] = _Running(task, process, time.perf_counter())
                 on_event(BuildEvent(task.graph, "started"))
@@ -96,8 +101,9 @@ def build_all(
                     on_event(BuildEvent(task.graph, "failed", seconds))
     finally:
         for unfinished in running.values():
-            unfinished.process.kill()
-            unfinished.process.join()
+            _kill(unfinished.process)
+        ours.close()
+        lifeline.close()
     if failures:
         raise CompileError(
             f"{len(failures)} of {len(tasks)} graphs did not compile: " + "; ".join(failures),
@@ -105,13 +111,30 @@ def build_all(
         )
 
 
-def _run(target: Callable[..., None], args: tuple[Any, ...], log: Path) -> None:
+def _kill(process: BaseProcess) -> None:
+    assert process.pid is not None
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, SIGKILL)
+    # It leads no group yet if it has only just begun.
+    process.kill()
+    process.join()
+
+
+def _end_with(lifeline: Connection) -> None:
+    """Wait for the end of the process that holds the other end, and end this group with it."""
+    wait([lifeline])
+    os.killpg(0, SIGKILL)
+
+
+def _run(task: BuildTask, lifeline: Connection) -> None:
     """Run in the child: everything printed, by the compiler too, goes to the log."""
-    with log.open("w") as file:
+    os.setpgid(0, 0)
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+    with task.log.open("w") as file:
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
         try:
-            target(*args)
+            task.target(*task.args)
         except BaseException:
             traceback.print_exc()
             sys.stderr.flush()

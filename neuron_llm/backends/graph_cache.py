@@ -3,11 +3,12 @@
 Two levels of key. A `config_key` follows from the configuration alone, so that a fully cached
 compile exports nothing; it leads to a `graph_key`, the hash of the exported graph, under which the
 compiled files lie. Entries appear by one rename and are never changed, so that a killed build
-leaves at worst a directory in `tmp/`. Locks are kernel locks on open files, which end with their
-process.
+leaves at worst a directory in `tmp/`, which the next one sweeps. An entry whose files are not what
+its checksums say is no entry, and is built again. Locks are kernel locks on open files, which end
+with their process.
 
     <root>/keys/<config_key>      text: the graph_key
-    <root>/graphs/<graph_key>/    the compiled files
+    <root>/graphs/<graph_key>/    the compiled files, and the checksum of each
     <root>/locks/  <root>/logs/  <root>/tmp/
 """
 
@@ -18,6 +19,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +28,12 @@ from typing import Any
 
 from neuron_llm.errors import NeuronLLMError
 
+CHECKSUMS_FILE = "checksums.json"
+
 _FOLDERS = ("keys", "graphs", "locks", "logs", "tmp")
+# Shared by all who have something in `tmp/`, so that whoever gets it alone may sweep.
+_TMP_LOCK = "tmp"
+_GRAPH_KEY = re.compile(r"[\w-]+")
 
 
 def content_key(content: Any) -> str:
@@ -57,41 +64,70 @@ class GraphCache:
                 f"the compile cache `{root}` cannot be written: {error.strerror}",
                 hint="name another directory with `--cache-dir`",
             ) from error
+        self._sweep()
 
     def find(self, config_key: str) -> Path | None:
         """Return the directory of the graph that a configuration leads to, or None."""
         link = self.root / "keys" / config_key
         if not link.is_file():
             return None
-        directory = self.root / "graphs" / link.read_text().strip()
-        return directory if directory.is_dir() else None
+        graph_key = link.read_text(errors="replace").strip()
+        if not _GRAPH_KEY.fullmatch(graph_key):
+            return None
+        directory = self.root / "graphs" / graph_key
+        if not directory.is_dir():
+            return None
+        if _is_whole(directory):
+            return directory
+        # Another process may be building it anew; what that one finished must not be thrown away.
+        with self.lock(graph_key):
+            return self.graph_directory(graph_key)
 
     def link(self, config_key: str, graph_key: str) -> None:
         """Record which graph a configuration leads to."""
-        with self._new_file() as path:
+        with self.scratch() as scratch:
+            path = scratch / "key"
             path.write_text(graph_key)
             os.replace(path, self.root / "keys" / config_key)
 
     def graph_directory(self, graph_key: str) -> Path | None:
-        """Return the directory of a graph by its content, or None."""
+        """Return the directory of a graph by its content, or None; a damaged one is removed.
+
+        The caller holds the graph's lock.
+        """
         directory = self.root / "graphs" / graph_key
-        return directory if directory.is_dir() else None
+        if not directory.is_dir():
+            return None
+        if _is_whole(directory):
+            return directory
+        with self.scratch() as scratch:
+            os.rename(directory, scratch / "damaged")
+        return None
 
     @contextlib.contextmanager
     def new_entry(self, graph_key: str) -> Iterator[Path]:
         """Give a directory to fill; it becomes the graph's entry if the block ends well."""
-        directory = Path(tempfile.mkdtemp(dir=self.root / "tmp"))
-        try:
+        with self.scratch() as scratch:
+            directory = scratch / "entry"
+            directory.mkdir()
             yield directory
+            (directory / CHECKSUMS_FILE).write_text(json.dumps(_checksums(directory), indent=1))
             os.rename(directory, self.root / "graphs" / graph_key)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Give a directory on the cache's file system that goes when the block ends."""
+        with self._lock(_TMP_LOCK, fcntl.LOCK_SH):
+            directory = Path(tempfile.mkdtemp(dir=self.root / "tmp"))
+            try:
+                yield directory
+            finally:
+                shutil.rmtree(directory, ignore_errors=True)
 
     @contextlib.contextmanager
     def lock(self, key: str) -> Iterator[None]:
         """Hold a key's lock; others that want it wait."""
-        with (self.root / "locks" / key).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with self._lock(key, fcntl.LOCK_EX):
             yield
 
     def log_path(self, graph_name: str, config_key: str) -> Path:
@@ -99,10 +135,37 @@ class GraphCache:
         return self.root / "logs" / f"{graph_name}-{config_key[:12]}.log"
 
     @contextlib.contextmanager
-    def _new_file(self) -> Iterator[Path]:
-        handle, name = tempfile.mkstemp(dir=self.root / "tmp")
-        os.close(handle)
-        try:
-            yield Path(name)
-        finally:
-            Path(name).unlink(missing_ok=True)
+    def _lock(self, name: str, operation: int) -> Iterator[None]:
+        with (self.root / "locks" / name).open("w") as file:
+            fcntl.flock(file, operation)
+            yield
+
+    def _sweep(self) -> None:
+        """Remove what killed processes left in `tmp/`, unless a living one is at work there."""
+        with (
+            contextlib.suppress(BlockingIOError),
+            self._lock(_TMP_LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB),
+        ):
+            for leftover in (self.root / "tmp").iterdir():
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                else:
+                    leftover.unlink(missing_ok=True)
+
+
+def _checksums(directory: Path) -> dict[str, str]:
+    """Return the sha256 of every file of an entry, by name."""
+    checksums = {}
+    for path in sorted(directory.iterdir()):
+        if path.name != CHECKSUMS_FILE:
+            with path.open("rb") as file:
+                checksums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return checksums
+
+
+def _is_whole(directory: Path) -> bool:
+    try:
+        recorded: object = json.loads((directory / CHECKSUMS_FILE).read_text())
+        return bool(recorded == _checksums(directory))
+    except (OSError, ValueError):
+        return False

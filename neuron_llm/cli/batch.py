@@ -73,6 +73,8 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
         )
         begin_output(stream)
         result = _run(job, (engine, reader, stream), console)
+    if not result.num_ok + result.num_failed:
+        console.warn(f"no prompts in `{job.prompts}`")
     for warning in reader.warnings():
         console.warn(warning)
     if trace is not None and trace.failure is not None:

@@ -24,7 +24,8 @@ from neuron_llm.cli.table import render_table
 from neuron_llm.compile.manifest import Manifest
 from neuron_llm.report.bucket_range import bucket_ranges
 from neuron_llm.report.padding import PaddingAccount
-from neuron_llm.report.run_log import RunHeader, RunLogReader, last_run_path
+from neuron_llm.report.run_log import RunHeader, last_run_path
+from neuron_llm.report.run_log_reader import RunLogReader
 
 
 def bucket_report_command(
@@ -46,7 +47,7 @@ def bucket_report_command(
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     directory, manifest = choose_artifact(artifact, console)
     account = PaddingAccount(manifest.buckets.all)
-    run = _read_last_run(last_run_path(manifest.artifact_id), account)
+    run = _read_last_run(manifest, account)
     if json_output:
         console.result(json.dumps(_report_json(directory, manifest, run, account)))
     elif run is not None:
@@ -55,11 +56,12 @@ def bucket_report_command(
         _show_graphs(console, manifest)
 
 
-def _read_last_run(path: Path, account: PaddingAccount) -> RunHeader | None:
+def _read_last_run(manifest: Manifest, account: PaddingAccount) -> RunHeader | None:
     """Add the steps of the last run to the account; None if there was no run here."""
+    path = last_run_path(manifest.artifact_id)
     if not path.exists():
         return None
-    with RunLogReader(path) as log:
+    with RunLogReader(path, manifest.artifact_id, manifest.buckets.all) as log:
         for step in log:
             account.add(step)
         return log.header

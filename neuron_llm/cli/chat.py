@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,9 @@ def run_chat(job: ChatJob, console: Console) -> ExitCode:
 
 def _talk(session: ChatSession, console: Console) -> ExitCode:
     is_interactive = sys.stdin.isatty()
+    if isinstance(sys.stdin, TextIOWrapper):
+        # A line that is no text must not end the session; `_checked` refuses it.
+        sys.stdin.reconfigure(errors="surrogateescape")
     if is_interactive:
         console.notice(f"{_EXIT} or Ctrl-D ends, {_RESET} forgets, Ctrl-C stops a reply")
     code = ExitCode.OK
@@ -69,7 +73,7 @@ def _talk(session: ChatSession, console: Console) -> ExitCode:
                 console.notice("the conversation begins anew")
                 continue
             try:
-                is_whole = stream_reply(session, text)
+                is_whole = stream_reply(session, _checked(text))
             except RequestError as error:
                 console.show_failure(error)
                 # Nobody can mend a turn that came through a pipe, so the exit code has to tell.
@@ -90,6 +94,15 @@ def _turns(is_interactive: bool) -> Iterator[str]:
     while (line := read_line()) is not None:
         if text := line.strip():
             yield text
+
+
+def _checked(text: str) -> str:
+    """Refuse bytes that are no text; reading has let them pass as surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RequestError("the line is not UTF-8", code="invalid_utf8") from error
+    return text
 
 
 def _line_reader(is_interactive: bool) -> Callable[[], str | None]:

@@ -17,3 +17,4 @@ class ExitCode(IntEnum):
     """A batch job finished, and some of its lines have an error instead of a result."""
     INTERNAL_ERROR = 70
     INTERRUPTED = 130
+    TERMINATED = 143

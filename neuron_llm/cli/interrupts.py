@@ -1,11 +1,28 @@
-"""Ctrl-C as a wish rather than an exception."""
+"""Signals that end a command: Ctrl-C as a wish, SIGTERM as an exit that cleans up."""
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from neuron_llm.cli.exit_code import ExitCode
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM leave the block by `SystemExit`, so that child processes and files go too."""
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        sys.exit(ExitCode.TERMINATED)
+
+    previous = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager

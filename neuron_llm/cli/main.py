@@ -13,8 +13,10 @@ from neuron_llm.cli.bucket_report import bucket_report_command
 from neuron_llm.cli.compile import compile_command
 from neuron_llm.cli.console import Console
 from neuron_llm.cli.exit_code import ExitCode
+from neuron_llm.cli.interrupts import exit_on_sigterm
 from neuron_llm.cli.options import QuietOption, VerboseOption, open_console
 from neuron_llm.cli.run import run_command
+from neuron_llm.cli.standard_streams import open_standard_streams
 from neuron_llm.errors import NeuronLLMError
 from neuron_llm.version import __version__
 
@@ -56,9 +58,11 @@ def main() -> None:
     Raises:
         SystemExit: always; see `ExitCode`.
     """
+    open_standard_streams()
     console = Console()
     try:
-        app(prog_name="neuron-llm", obj=console)
+        with exit_on_sigterm():
+            app(prog_name="neuron-llm", obj=console)
     except NeuronLLMError as error:
         _show_traceback(console)
         console.show_failure(error)
@@ -85,7 +89,9 @@ def _show_traceback(console: Console) -> None:
 def _describe(error: OSError) -> str:
     """Put what the operating system refused into one line: a full disk, a missing permission."""
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
-    return f"{reason}: `{error.filename}`" if error.filename else reason
+    # Of two names the second is the one that was written.
+    path = error.filename2 or error.filename
+    return f"{reason}: `{path}`" if path else reason
 
 
 if __name__ == "__main__":

@@ -40,9 +40,11 @@ def generation_fields(artifact_dir: Path, console: Console) -> dict[str, Any]:
     path = artifact_dir / _GENERATION_CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if not isinstance(config, dict):
+            raise ValueError("it is no JSON object")
         defaults = GenerationDefaults.from_generation_config(config)
         SamplingParams.merged(defaults.fields, {"max_tokens": None})
-    except (OSError, ValueError, AttributeError, RequestError) as error:
+    except (OSError, ValueError, RecursionError, RequestError) as error:
         raise ArtifactError(
             f"`{path}` cannot be used: {error}",
             hint="compile again with a model whose file is right: `neuron-llm compile CONFIG`",

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from neuron_llm.backends.graph_cache import GraphCache
 from neuron_llm.compile.manifest import file_sha256
 from neuron_llm.errors import ModelNotFoundError
 
@@ -86,9 +87,17 @@ def checkpoint_of_gguf(gguf: Path, cache_dir: Path) -> Path:
 
     Conversions are kept in the compile cache by the file's content.
     """
-    checkpoint = cache_dir / "checkpoints" / file_sha256(gguf)
+    content = file_sha256(gguf)
+    checkpoint = cache_dir / "checkpoints" / content
     if not checkpoint.is_dir():
-        convert_gguf(gguf, checkpoint)
+        cache = GraphCache(cache_dir)
+        with cache.lock(content):
+            if not checkpoint.is_dir():
+                checkpoint.parent.mkdir(exist_ok=True)
+                # In the scratch directory, what a killed conversion leaves is swept.
+                with cache.scratch() as scratch:
+                    convert_gguf(gguf, scratch / "checkpoint")
+                    os.rename(scratch / "checkpoint", checkpoint)
     return checkpoint
 
 

@@ -1,20 +1,19 @@
 """From a loaded configuration to an artifact on disk.
 
-The order is: plan, graphs (from the cache or built), weights once, tokenizer and configs, manifest.
-The artifact appears under its name in one step, when it is whole; a run that has the old one open
-keeps it.
+The order is: what can be refused, graphs (from the cache or built), weights once, tokenizer and
+configs, manifest. The artifact appears under its name in one step, when it is whole; a run that has
+the old one open keeps it.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from neuron_llm.backends.graph_cache import content_key
+from neuron_llm.backends.graph_cache import CHECKSUMS_FILE
 from neuron_llm.backends.protocol import (
     Backend,
     BuildListener,
@@ -24,11 +23,12 @@ from neuron_llm.backends.protocol import (
     get_backend,
 )
 from neuron_llm.compile.checkpoint import checkpoint_of_gguf, copy_model_files, read_architecture
+from neuron_llm.compile.checkpoint_check import check_checkpoint
 from neuron_llm.compile.config_file import LoadedConfig
+from neuron_llm.compile.destination import check_destination, put_in_place
 from neuron_llm.compile.latest import mark_latest
 from neuron_llm.compile.manifest import (
     GRAPHS_DIR,
-    MANIFEST_FILE,
     TOKENIZER_DIR,
     WEIGHTS_FILE,
     ConstantEntry,
@@ -39,10 +39,8 @@ from neuron_llm.compile.manifest import (
     TensorEntry,
     WeightsEntry,
     describe_file,
-    read_manifest,
 )
 from neuron_llm.compile.plan import CompilePlan
-from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler.buckets import Bucket
 from neuron_llm.version import __version__
 
@@ -85,12 +83,15 @@ def compile_artifact(
 
     Raises:
         CompileError: graphs failed; the others are in the cache.
-        ArtifactError: an artifact of another configuration has the name and `force` is off.
-        ModelNotFoundError: the checkpoint is incomplete.
+        ArtifactError: the artifact could not be put where it belongs, see `check_destination`.
+        ModelNotFoundError: the checkpoint is incomplete, see `check_checkpoint`.
     """
     backend = get_backend(plan.backend)
     destination = options.artifacts_dir / plan.name
-    _refuse_foreign(destination)
+    config = loaded.config.model_dump(mode="json")
+    check_destination(destination, config, force=options.force)
+    checkpoint = resolve_checkpoint(loaded, options.cache_dir)
+    check_checkpoint(checkpoint)
     built = backend.compile_graphs(
         CompileJob(
             specs=graph_specs(loaded, plan),
@@ -103,9 +104,8 @@ def compile_artifact(
     with tempfile.TemporaryDirectory(dir=options.artifacts_dir, prefix=".compile-") as scratch:
         directory = Path(scratch) / plan.name
         directory.mkdir()
-        checkpoint = resolve_checkpoint(loaded, options.cache_dir)
         manifest = _write_artifact(directory, loaded, plan, checkpoint, (backend, built))
-        _replace(directory, destination, manifest, force=options.force)
+        put_in_place(directory, destination, manifest, force=options.force)
     mark_latest(destination)
     return CompileResult(destination, manifest)
 
@@ -154,14 +154,8 @@ def _write_artifact(
     copies = copy_model_files(checkpoint, directory, TOKENIZER_DIR)
     files = tuple(describe_file(directory, path) for path in copies)
     config = loaded.config.model_dump(mode="json")
-    identity = [
-        config,
-        [(graph.name, graph.graph_key) for graph in graphs],
-        weights.file.sha256,
-        [(entry.path, entry.sha256) for entry in files],
-    ]
     manifest = Manifest(
-        artifact_id=content_key(identity)[:16],
+        artifact_id="0" * 16,
         name=plan.name,
         neuron_llm_version=__version__,
         backend=backend.name,
@@ -180,7 +174,7 @@ def _write_artifact(
         graphs=graphs,
         weights=weights,
         files=files,
-    )
+    ).identified()
     manifest.write(directory)
     return manifest
 
@@ -192,7 +186,11 @@ def _settings(plan: CompilePlan) -> RuntimeSettings:
 
 def _copy_graph(directory: Path, bucket: Bucket, graph: BuiltGraph) -> GraphEntry:
     folder = directory / GRAPHS_DIR / bucket.name
-    shutil.copytree(graph.directory, folder)
+    folder.mkdir(parents=True)
+    # One by one: of a full disk, copying a whole tree makes a list of tuples.
+    for path in sorted(graph.directory.iterdir()):
+        if path.name != CHECKSUMS_FILE:
+            shutil.copyfile(path, folder / path.name)
     return GraphEntry(
         name=bucket.name,
         **asdict(bucket),
@@ -204,38 +202,4 @@ def _copy_graph(directory: Path, bucket: Bucket, graph: BuiltGraph) -> GraphEntr
         files=tuple(describe_file(directory, path) for path in sorted(folder.iterdir())),
         graph_key=graph.graph_key,
         compile_seconds=graph.compile_seconds,
-    )
-
-
-def _refuse_foreign(destination: Path) -> None:
-    if destination.exists() and not (destination / MANIFEST_FILE).is_file():
-        raise ArtifactError(
-            f"`{destination}` is in the way: it exists and is no artifact",
-            hint="move it, or name another folder with `--artifacts-dir`",
-        )
-
-
-def _replace(directory: Path, destination: Path, manifest: Manifest, *, force: bool) -> None:
-    """Put a finished artifact in place of what has its name."""
-    if destination.exists():
-        if not force:
-            _refuse_other(destination, manifest)
-        # A rename cannot replace a directory that is not empty, so the old one steps aside.
-        old = directory.parent / "replaced"
-        os.rename(destination, old)
-    os.rename(directory, destination)
-
-
-def _refuse_other(destination: Path, manifest: Manifest) -> None:
-    try:
-        present = read_manifest(destination)
-    except ArtifactError:
-        return  # What is damaged is not worth keeping.
-    if present.artifact_id == manifest.artifact_id:
-        return
-    differing = [key for key in manifest.config if present.config.get(key) != manifest.config[key]]
-    what = ", ".join(f"`{key}`" for key in differing) or "the model's files or the versions"
-    raise ArtifactError(
-        f"`{destination}` holds an artifact of another configuration: {what} differs",
-        hint="replace it with `--force`, or keep both under names of their own by copying the file",
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from neuron_llm.compile.config import Config
 from neuron_llm.compile.config_fault import Fault, config_error
 from neuron_llm.compile.config_rules import broken_rules
 from neuron_llm.compile.config_values import check_values
+from neuron_llm.compile.latest import LATEST_LINK
 from neuron_llm.compile.model_path import find_model
 from neuron_llm.compile.model_spec import ModelSpec, read_model_spec
 from neuron_llm.compile.yaml_lines import YamlFaultError, YamlMapping, parse_yaml_mapping
@@ -26,7 +29,7 @@ class LoadedConfig:
     Attributes:
         config: what the file says.
         path: the file, as it was given.
-        name: the file's stem, which becomes the artifact's name.
+        name: the file's stem, which becomes the artifact's name, so some are refused.
         lines: 1-based line of every key, by dotted path.
         model_path: directory or `.gguf` file of the model, None for a hub id.
         model_spec: what the model says about itself, None for a hub id.
@@ -51,7 +54,7 @@ def load_config(path: Path) -> LoadedConfig:
     """
     document = _read_document(path)
     checked = check_values(document.values)
-    faults = [*document.faults, *checked.faults]
+    faults = [*_name_faults(path), *document.faults, *checked.faults]
     wrong_keys = checked.wrong_keys | {fault.key for fault in document.faults}
     model_path: Path | None = None
     model_spec: ModelSpec | None = None
@@ -73,6 +76,22 @@ def load_config(path: Path) -> LoadedConfig:
     if faults:
         raise config_error(str(path), faults, document.lines)
     return LoadedConfig(checked.config, path, path.stem, document.lines, model_path, model_spec)
+
+
+def _name_faults(path: Path) -> list[Fault]:
+    """The name becomes a directory's beside the link to the latest artifact."""
+    name = path.stem
+    # Control characters, and bytes that are no UTF-8.
+    odd = [character for character in name if unicodedata.category(character) in ("Cc", "Cs")]
+    if name.startswith("."):
+        rule = "starts with `.`"
+    elif name == LATEST_LINK:
+        rule = "is kept for the link to the latest artifact"
+    elif odd:
+        rule = f"contains the character {ord(odd[0]):#04x}"
+    else:
+        return []
+    return [Fault("", f"the artifact's name {json.dumps(name)} {rule}; rename the file")]
 
 
 def _model_fault(error: NeuronLLMError) -> Fault:

@@ -45,13 +45,19 @@ def check_values(values: Mapping[str, Any]) -> CheckedValues:
     try:
         return CheckedValues(Config.model_validate(values), [], frozenset())
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        details = _without_repetitions(error.errors(include_url=False))
     faults = [_fault(detail, values) for detail in details]
     kept = _without([_key_path(detail["loc"]) for detail in details], values)
     wrong_keys = frozenset(".".join(_key_path(detail["loc"])) for detail in details)
     # A missing model is reported; a config without one could not be checked any further.
     config = Config.model_validate({"model": "missing", **kept})
     return CheckedValues(config, faults, wrong_keys)
+
+
+def _without_repetitions(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Leave out the list that is too short because none of its items was kept."""
+    lists = {detail["loc"][:-1] for detail in details if isinstance(detail["loc"][-1], int)}
+    return [detail for detail in details if detail["loc"] not in lists]
 
 
 def _key_path(loc: tuple[int | str, ...]) -> tuple[str, ...]:
@@ -87,24 +93,39 @@ def _fault(detail: ErrorDetails, values: Mapping[str, Any]) -> Fault:
             "a list of texts, one for each argument", "text"
         )
     name = f"{key}[{indices[0]}]" if indices else key
-    return Fault(name, f"{shown(value)} must be {rule}; {_way_out(field, path[-1], value)}")
+    way_out = _way_out(field, path, value, is_item=bool(indices))
+    return Fault(name, f"{shown(value)} must be {rule}; {way_out}")
 
 
-def _way_out(field: FieldInfo, name: str, value: object) -> str:
-    if value is None:
+def _way_out(field: FieldInfo, path: tuple[str, ...], value: object, *, is_item: bool) -> str:
+    if value is None and not is_item and not field.is_required():
         return "give a value, or remove the line for the default"
     if isinstance(value, str):
         close = difflib.get_close_matches(value, _choices(field.annotation), n=1)
         if close:
             return f"did you mean `{close[0]}`?"
-        if value.isdecimal() and len(value) < 10:
+        is_number = value.isdecimal() and len(value) < 20
+        if is_number and _is_accepted(path, int(value), is_item=is_item):
             return "write it without quotes"
     if isinstance(value, int | float) and field.description == "text":
         return "put it in quotes"
-    if isinstance(value, float) and value.is_integer():
-        return f"write `{int(value)}`"
+    whole = int(value) if isinstance(value, float) and value.is_integer() else None
+    if whole is not None and _is_accepted(path, whole, is_item=is_item):
+        return f"write `{whole}`"
     example = field.examples[0] if field.examples else None
-    return f"write for example `{name}: {shown(example)}`"
+    return f"write for example `{path[-1]}: {shown(example)}`"
+
+
+def _is_accepted(path: tuple[str, ...], value: object, *, is_item: bool) -> bool:
+    """Whether advice to write a value would not lead to the next fault."""
+    nested: Any = [value] if is_item else value
+    for name in reversed(path):
+        nested = {name: nested}
+    try:
+        Config.model_validate({"model": "any", **nested})
+    except ValidationError:
+        return False
+    return True
 
 
 def _choices(annotation: object) -> list[str]:

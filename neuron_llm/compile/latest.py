@@ -15,8 +15,11 @@ def mark_latest(artifact: Path) -> None:
     link = artifact.parent / LATEST_LINK
     temporary = artifact.parent / f".{LATEST_LINK}-{os.getpid()}"
     temporary.unlink(missing_ok=True)
-    temporary.symlink_to(artifact.name)
-    os.replace(temporary, link)
+    try:
+        temporary.symlink_to(artifact.name)
+        os.replace(temporary, link)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def find_latest(artifacts_dir: Path) -> Path:

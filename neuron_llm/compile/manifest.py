@@ -8,122 +8,66 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
+from neuron_llm.backends.graph_cache import content_key
 from neuron_llm.compile.coverage import (
     check_coverage,
     min_blocks_per_request,
     reachable_shapes,
 )
+from neuron_llm.compile.manifest_entries import (
+    GRAPHS_DIR,
+    ConstantEntry,
+    Entry,
+    FileEntry,
+    GraphEntry,
+    ModelEntry,
+    RuntimeSettings,
+    TensorEntry,
+    WeightsEntry,
+)
 from neuron_llm.errors import ArtifactError
-from neuron_llm.scheduler.buckets import Bucket, BucketSet, DecodeBucket, PrefillBucket
+from neuron_llm.scheduler.buckets import BucketSet, DecodeBucket, PrefillBucket
+
+__all__ = [
+    "GRAPHS_DIR",
+    "MANIFEST_FILE",
+    "SCHEMA_VERSION",
+    "TOKENIZER_DIR",
+    "WEIGHTS_FILE",
+    "ConstantEntry",
+    "FileEntry",
+    "GraphEntry",
+    "Manifest",
+    "ModelEntry",
+    "RuntimeSettings",
+    "TensorEntry",
+    "WeightsEntry",
+    "artifact_path",
+    "check_content",
+    "describe_file",
+    "file_sha256",
+    "manifest_id",
+    "read_manifest",
+]
 
 SCHEMA_VERSION = 1
 MANIFEST_FILE = "manifest.json"
 WEIGHTS_FILE = "weights.safetensors"
 TOKENIZER_DIR = "tokenizer"
-GRAPHS_DIR = "graphs"
 _COMPILE_AGAIN = "compile it again: `neuron-llm compile CONFIG`"
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FileEntry(_Entry):
-    """One file: its path below the artifact, its content and its size."""
-
-    path: str
-    sha256: str
-    size_bytes: int
-
-
-class TensorEntry(_Entry):
-    """An index tensor of a graph."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-class ConstantEntry(_Entry):
-    """A weight that a graph reads: the graph's name for it, and its name in the weights."""
-
-    name: str
-    weight: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-class GraphEntry(_Entry):
-    """One graph: its bucket, its tensors, its files, and what building it took."""
-
-    name: str
-    num_tokens: int | None = None
-    batch_size: int | None = None
-    max_context_tokens: int | None = None
-    inputs: tuple[TensorEntry, ...]
-    constants: tuple[ConstantEntry, ...]
-    files: tuple[FileEntry, ...]
-    graph_key: str
-    compile_seconds: float
-
-    @property
-    def bucket(self) -> Bucket:
-        """The bucket that the graph was compiled for."""
-        if self.num_tokens is not None:
-            return PrefillBucket(self.num_tokens)
-        assert self.batch_size is not None and self.max_context_tokens is not None
-        return DecodeBucket(self.batch_size, self.max_context_tokens)
-
-    @property
-    def directory(self) -> str:
-        """The graph's folder below the artifact."""
-        return f"{GRAPHS_DIR}/{self.name}"
-
-
-class RuntimeSettings(_Entry):
-    """What the scheduler and the runner need to know; resolved, nothing is left to defaults."""
-
-    dtype: str
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    block_size: int
-    num_blocks: int
-    enable_prefix_caching: bool
-    async_scheduling: bool
-    kv_admission: Literal["reserve", "max_model_len"]
-    max_consecutive_prefills: int | None
-
-
-class ModelEntry(_Entry):
-    """The model's sizes, as far as running it needs them."""
-
-    model_type: str
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    revision: str | None = None
-
-
-class WeightsEntry(_Entry):
-    """The one weights file, and the tied names that it stores once."""
-
-    file: FileEntry
-    aliases: dict[str, str]
-
-
-class Manifest(_Entry):
+class Manifest(Entry):
     """The index of an artifact."""
 
     schema_version: Literal[1] = 1
-    artifact_id: str
+    artifact_id: str = Field(pattern=r"^[0-9a-f]{16}$")
     name: str
     neuron_llm_version: str
     backend: str
@@ -135,6 +79,16 @@ class Manifest(_Entry):
     graphs: tuple[GraphEntry, ...] = Field(min_length=1)
     weights: WeightsEntry
     files: tuple[FileEntry, ...]
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        if len({graph.name for graph in self.graphs}) < len(self.graphs):
+            raise ValueError("two graphs have one name")
+        return self
+
+    def identified(self) -> Self:
+        """Return the manifest with the `artifact_id` of its content."""
+        return self.model_copy(update={"artifact_id": manifest_id(self.model_dump(mode="json"))})
 
     @property
     def buckets(self) -> BucketSet:
@@ -158,11 +112,31 @@ class Manifest(_Entry):
         (directory / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
 
 
+def manifest_id(content: Mapping[str, Any]) -> str:
+    """Return the `artifact_id` of a manifest's JSON content, 16 hex digits.
+
+    The content counts, save for what another build of the same graphs may change: how long it took,
+    and the bytes it wrote. `graph_key` stands for those.
+    """
+    identity = {name: value for name, value in content.items() if name != "artifact_id"}
+    identity["graphs"] = [
+        {
+            **{name: value for name, value in graph.items() if name != "compile_seconds"},
+            "files": [file["path"] for file in graph["files"]],
+        }
+        for graph in content["graphs"]
+    ]
+    return content_key(identity)[:16]
+
+
 def read_manifest(directory: Path) -> Manifest:
-    """Read and check the manifest of an artifact, and the presence and size of every file.
+    """Read and check the manifest of an artifact, and its files.
+
+    Every file must be there with its size. The tokenizer's and the model's configuration, which are
+    small, are compared with their checksums here; graphs and weights are when they are loaded.
 
     Raises:
-        ArtifactError: no artifact, one of another schema, a file missing or of another size, or a
+        ArtifactError: no artifact, one of another schema, one that was changed or damaged, or a
             shape that the scheduler can emit without a graph.
     """
     path = directory / MANIFEST_FILE
@@ -173,7 +147,7 @@ def read_manifest(directory: Path) -> Manifest:
             f"`{directory}` is no artifact: it has no `{MANIFEST_FILE}`",
             hint="name a directory that `neuron-llm compile` wrote",
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(f"`{path}` cannot be read: {error}", hint=_COMPILE_AGAIN) from error
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:
@@ -189,8 +163,16 @@ def read_manifest(directory: Path) -> Manifest:
         raise ArtifactError(
             f"`{path}` is damaged at `{where}`: {first['msg']}", hint=_COMPILE_AGAIN
         ) from error
+    if manifest_id(content) != manifest.artifact_id:
+        raise ArtifactError(
+            f"`{path}` was changed after compiling: its content does not have the id "
+            f"`{manifest.artifact_id}`",
+            hint=_COMPILE_AGAIN,
+        )
     for entry in manifest.all_files():
         _check_size(directory, entry)
+    for entry in manifest.files:
+        check_content(directory, entry, what="the artifact")
     _check_coverage(path, manifest)
     return manifest
 

@@ -21,11 +21,16 @@ _MAX_HEADER_BYTES = 100_000_000
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor of a file: its name, the format's name of its dtype, and how many numbers."""
+    """One tensor of a file: its name, the format's name of its dtype, and its shape."""
 
     name: str
     dtype: str
-    num_elements: int
+    shape: tuple[int, ...]
+
+    @property
+    def num_elements(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,16 @@ def summarise_weights(model_dir: Path) -> WeightsSummary | None:
     return WeightsSummary(num_elements, "lm_head.weight", _FLOAT_DTYPES[_main_dtype(weights)])
 
 
+def read_shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor in the directory's safetensors, by name.
+
+    Raises:
+        ModelNotFoundError: see `summarise_weights`.
+    """
+    tensors = (tensor for path in _weight_files(model_dir) for tensor in read_header(path))
+    return {tensor.name: tensor.shape for tensor in tensors}
+
+
 def read_header(path: Path) -> list[TensorInfo]:
     """Read the header of one safetensors file, and check that the file is as long as it says.
 
@@ -101,7 +116,7 @@ def read_header(path: Path) -> list[TensorInfo]:
         entries = json.loads(header)
         entries.pop("__metadata__", None)
         tensors = [
-            TensorInfo(name, str(entry["dtype"]), math.prod(map(int, entry["shape"])))
+            TensorInfo(name, str(entry["dtype"]), tuple(map(int, entry["shape"])))
             for name, entry in entries.items()
         ]
         data_bytes = max((int(entry["data_offsets"][1]) for entry in entries.values()), default=0)

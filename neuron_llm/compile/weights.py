@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
-from neuron_llm.errors import ModelNotFoundError
+from neuron_llm.errors import ArtifactError, ModelNotFoundError
 
 
 def write_weights(checkpoint: Path, dtype: torch.dtype, path: Path) -> dict[str, str]:
@@ -27,9 +28,12 @@ def write_weights(checkpoint: Path, dtype: torch.dtype, path: Path) -> dict[str,
         The names that share another's storage, each with the stored name.
 
     Raises:
-        ModelNotFoundError: no safetensors there, or weights that the architecture needs are absent.
+        ModelNotFoundError: no safetensors there, or weights that the architecture needs are absent,
+            or one of them is not finite.
+        ArtifactError: the file cannot be written.
     """
     tensors = _load(checkpoint, dtype)
+    _require_finite(checkpoint, tensors)
     stored: dict[int, str] = {}
     aliases = {}
     for name, tensor in tensors.items():
@@ -37,8 +41,26 @@ def write_weights(checkpoint: Path, dtype: torch.dtype, path: Path) -> dict[str,
         if first != name and tensor.shape == tensors[first].shape:
             aliases[name] = first
     kept = {name: t.contiguous() for name, t in tensors.items() if name not in aliases}
-    save_file(kept, path)
+    try:
+        save_file(kept, path)
+    except SafetensorError as error:
+        raise ArtifactError(
+            f"`{path}` cannot be written: {error}", hint="make room, or name another folder"
+        ) from error
     return aliases
+
+
+def _require_finite(checkpoint: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.numel():
+            # The extremes show a NaN as well as an infinity, without a second tensor.
+            extremes = torch.stack(torch.aminmax(tensor))
+            if not extremes.isfinite().all():
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                raise ModelNotFoundError(
+                    f"`{name}` of `{checkpoint}` holds NaN or infinity in {dtype}",
+                    hint="set a wider `dtype`, or download the model again",
+                )
 
 
 def _load(checkpoint: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""The steps of an artifact's last run, one JSON line each below a header line. Knows no torch.
+"""The log of an artifact's last run: its steps, a JSON line each below a header. Knows no torch.
 
 They lie in the current directory, not in the artifact, which never changes:
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +16,6 @@ from types import TracebackType
 from typing import IO, Any, Self
 from uuid import uuid4
 
-from neuron_llm.errors import NeuronLLMError
-from neuron_llm.scheduler.buckets import Bucket, DecodeBucket, PrefillBucket
 from neuron_llm.scheduler.step_record import StepRecord
 
 SCHEMA_VERSION = 1
@@ -110,72 +107,6 @@ class RunLogWriter(AbstractContextManager["RunLogWriter"]):
             self._file.write(json.dumps(content, separators=(",", ":")) + "\n")
         except OSError as error:
             self.failure = error
-
-
-class RunLogReader(AbstractContextManager["RunLogReader"]):
-    """Reads a run's log; iterate over its steps inside the block.
-
-    Args:
-        path: from `last_run_path`, an existing file.
-
-    Attributes:
-        header: of the run.
-
-    Raises:
-        NeuronLLMError: the file cannot be read, is damaged, or is of another version.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._file = path.open(encoding="utf-8")
-        except OSError as error:
-            raise self._unusable((error.strerror or str(error)).lower()) from error
-        self.header = self._read_header()
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def __iter__(self) -> Iterator[StepRecord]:
-        """Yield the steps in order.
-
-        Raises:
-            NeuronLLMError: a line is damaged.
-        """
-        for line in self._file:
-            try:
-                fields = json.loads(line)
-                yield StepRecord(bucket=_read_bucket(fields.pop("bucket")), **fields)
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise self._unusable("a line is damaged") from error
-
-    def _read_header(self) -> RunHeader:
-        try:
-            fields = json.loads(self._file.readline())
-            version = fields.pop("schema_version")
-            if version == SCHEMA_VERSION:
-                return RunHeader(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            self._file.close()
-            raise self._unusable("its first line is damaged") from error
-        self._file.close()
-        raise self._unusable(f"its schema version is `{version}`, not `{SCHEMA_VERSION}`")
-
-    def _unusable(self, reason: str) -> NeuronLLMError:
-        return NeuronLLMError(
-            f"the log of the last run, `{self._path}`, cannot be used: {reason}",
-            hint="run again: `neuron-llm run --prompts FILE` writes a new one",
-        )
-
-
-def _read_bucket(fields: dict[str, int]) -> Bucket:
-    return PrefillBucket(**fields) if "num_tokens" in fields else DecodeBucket(**fields)
 
 
 def _remove_abandoned(directory: Path) -> None:

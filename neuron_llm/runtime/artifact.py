@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from neuron_llm.backends.cpu.graph_files import DESCRIPTION_FILE, GRAPH_FILE, read_built_graph
 from neuron_llm.backends.inputs import input_shapes
 from neuron_llm.backends.protocol import (
     ConstantSpec,
@@ -12,6 +14,7 @@ from neuron_llm.backends.protocol import (
     KVCacheShape,
     LoadJob,
     Session,
+    TensorSpec,
     get_backend,
 )
 from neuron_llm.compile.manifest import (
@@ -24,6 +27,8 @@ from neuron_llm.compile.manifest import (
 )
 from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler import SchedulerConfig
+
+_COMPILE_AGAIN = "compile it again: `neuron-llm compile CONFIG`"
 
 
 @dataclass(frozen=True)
@@ -64,24 +69,20 @@ class Artifact:
         return self.directory / TOKENIZER_DIR
 
     def load(self) -> Session:
-        """Load every graph and the weights, and allocate the KV cache."""
-        manifest = self.manifest
-        settings, model = manifest.settings, manifest.model
-        return get_backend(manifest.backend).load(
-            LoadJob(
-                graphs=tuple(self._graph_files(graph) for graph in manifest.graphs),
-                weights=artifact_path(self.directory, manifest.weights.file.path),
-                weight_aliases=manifest.weights.aliases,
-                kv_cache=KVCacheShape(
-                    num_layers=model.num_layers,
-                    num_blocks=settings.num_blocks,
-                    block_size=settings.block_size,
-                    num_kv_heads=model.num_kv_heads,
-                    head_dim=model.head_dim,
-                ),
-                dtype=settings.dtype,
-            )
-        )
+        """Load every graph and the weights, and allocate the KV cache.
+
+        Raises:
+            ArtifactError: the weights are damaged, or are not those that the graphs need.
+        """
+        backend, weights = get_backend(self.manifest.backend), self.manifest.weights.file
+        # Hashing lets go of the interpreter, so that a start does not wait for it.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            checked = pool.submit(check_content, self.directory, weights, what="the artifact")
+            try:
+                return backend.load(self._load_job())
+            finally:
+                # Its word goes first: loading damaged weights may fail in any way, or in none.
+                checked.result()
 
     def scheduler_config(self) -> SchedulerConfig:
         """Return the scheduler's limits; its prefill buckets are the graphs that exist.
@@ -102,13 +103,28 @@ class Artifact:
             max_consecutive_prefills=settings.max_consecutive_prefills,
         )
 
+    def _load_job(self) -> LoadJob:
+        manifest = self.manifest
+        settings, model = manifest.settings, manifest.model
+        return LoadJob(
+            graphs=tuple(self._graph_files(graph) for graph in manifest.graphs),
+            weights=artifact_path(self.directory, manifest.weights.file.path),
+            weight_aliases=manifest.weights.aliases,
+            kv_cache=KVCacheShape(
+                num_layers=model.num_layers,
+                num_blocks=settings.num_blocks,
+                block_size=settings.block_size,
+                num_kv_heads=model.num_kv_heads,
+                head_dim=model.head_dim,
+            ),
+            dtype=settings.dtype,
+        )
+
     def _graph_files(self, graph: GraphEntry) -> GraphFiles:
         return GraphFiles(
             bucket=graph.bucket,
             directory=artifact_path(self.directory, graph.directory),
-            constants=tuple(
-                ConstantSpec(c.name, c.weight, c.shape, c.dtype) for c in graph.constants
-            ),
+            constants=_constants(graph),
         )
 
 
@@ -116,6 +132,7 @@ def _check_graph(directory: Path, manifest: Manifest, graph: GraphEntry) -> None
     """Compare a graph's files with their checksums, and its shapes with what the runner builds."""
     for entry in graph.files:
         check_content(directory, entry, what=f"graph `{graph.name}`")
+    _check_description(directory, graph)
     settings = manifest.settings
     expected = input_shapes(
         graph.bucket, max_model_len=settings.max_model_len, block_size=settings.block_size
@@ -125,5 +142,26 @@ def _check_graph(directory: Path, manifest: Manifest, graph: GraphEntry) -> None
         raise ArtifactError(
             f"graph `{graph.name}` was compiled for the shapes {compiled}, but its bucket needs "
             f"{expected}",
-            hint="compile it again: `neuron-llm compile CONFIG`",
+            hint=_COMPILE_AGAIN,
         )
+
+
+def _check_description(directory: Path, graph: GraphEntry) -> None:
+    """Compare what the manifest says about a graph with what was written beside it when built."""
+    checked = {entry.path for entry in graph.files}
+    for name in (GRAPH_FILE, DESCRIPTION_FILE):
+        if f"{graph.directory}/{name}" not in checked:
+            raise ArtifactError(
+                f"the manifest has no checksum of `{graph.directory}/{name}`", hint=_COMPILE_AGAIN
+            )
+    built = read_built_graph(artifact_path(directory, graph.directory))
+    inputs = tuple(TensorSpec(i.name, i.shape, i.dtype) for i in graph.inputs)
+    if (built.inputs, built.constants) != (inputs, _constants(graph)):
+        raise ArtifactError(
+            f"the manifest describes graph `{graph.name}` otherwise than its `{DESCRIPTION_FILE}`",
+            hint=_COMPILE_AGAIN,
+        )
+
+
+def _constants(graph: GraphEntry) -> tuple[ConstantSpec, ...]:
+    return tuple(ConstantSpec(c.name, c.weight, c.shape, c.dtype) for c in graph.constants)

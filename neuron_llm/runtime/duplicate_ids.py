@@ -26,11 +26,13 @@ class DuplicateId:
         id: the id.
         first_line_number: the first line that has it, from 1.
         second_line_number: the next one.
+        is_index: whether one of the two has no id of its own, so that its index stands for it.
     """
 
     id: PromptId
     first_line_number: int
     second_line_number: int
+    is_index: bool = False
 
 
 def find_duplicate_ids(path: Path) -> list[DuplicateId]:
@@ -61,9 +63,10 @@ def check_unique_ids(path: Path) -> None:
     if duplicates:
         first, *others = duplicates
         more = f", and {len(others)} more ids occur twice" if others else ""
+        why = " (a line without `id` has its index, from 0)" if first.is_index else ""
         raise NeuronLLMError(
             f"id {json.dumps(first.id)} is in line {first.first_line_number} and in line "
-            f"{first.second_line_number} of `{path}`{more}",
+            f"{first.second_line_number} of `{path}`{why}{more}",
             hint="give every line an `id` of its own, or none at all",
         )
 
@@ -76,16 +79,18 @@ def _lines_with_id(path: Path) -> Iterator[PromptLine | BadLine]:
 
 
 def _duplicates_among(path: Path, repeated: set[int]) -> Iterator[DuplicateId]:
-    first_lines: dict[PromptId, int] = {}
+    first_lines: dict[PromptId, PromptLine | BadLine] = {}
     reported: set[PromptId] = set()
     for line in _lines_with_id(path):
         if _digest(line.id) not in repeated or line.id in reported:
             continue
         if line.id not in first_lines:
-            first_lines[line.id] = line.line_number
+            first_lines[line.id] = line
             continue
         reported.add(line.id)
-        yield DuplicateId(line.id, first_lines[line.id], line.line_number)
+        first = first_lines[line.id]
+        is_index = not (first.has_own_id and line.has_own_id)
+        yield DuplicateId(line.id, first.line_number, line.line_number, is_index)
         if len(reported) == MAX_REPORTED:
             return
 

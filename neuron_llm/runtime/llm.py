@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.engine_loading import load_engine
+from neuron_llm.runtime.messages import Message, parse_messages
 from neuron_llm.runtime.outputs import RequestOutput
+from neuron_llm.runtime.prompt_forms import Prompts, parse_prompts
 from neuron_llm.runtime.sampling_params import SamplingParams
-
-Prompt = str | Sequence[int]
-Conversation = Sequence[Mapping[str, Any]]
 
 
 class LLM:
@@ -35,37 +33,39 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        prompts: Prompts,
+        sampling_params: SamplingParams | Iterable[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
         """Return the completion of each prompt, in order.
 
         Args:
-            prompts: texts or lists of token ids; a single one is a list of one.
+            prompts: texts, lists of token ids, or vLLM's `{"prompt": …}` and
+                `{"prompt_token_ids": …}`; a single one is a list of one.
             sampling_params: one for all, or one per prompt; None for vLLM's defaults.
 
         Raises:
-            RequestError: a prompt can never be run; none has been run then.
+            RequestError: a prompt is none (code `invalid_prompt`) or can never be run, or the
+                sampling parameters are none (code `invalid_sampling`); nothing has been run then.
         """
-        batch = [prompts] if _is_one_prompt(prompts) else list(prompts)
-        token_ids = [self._encode(prompt) for prompt in batch]  # type: ignore[arg-type]
-        return self._run(token_ids, _one_per_prompt(sampling_params, len(batch)))
+        batch = parse_prompts(prompts)
+        params = _one_per_prompt(sampling_params, len(batch))
+        return self._run([self._encode(prompt) for prompt in batch], params)
 
     def chat(
-        self, messages: Conversation, sampling_params: SamplingParams | None = None
+        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
     ) -> RequestOutput:
         """Return the reply to one conversation, through the model's chat template.
 
         Raises:
-            RequestError: the model has no chat template, or the conversation can never be run.
+            RequestError: the model has no chat template, or the messages are none (code
+                `invalid_messages`) or can never be run.
         """
-        token_ids = self.engine.tokenizer.encode_messages(messages)
-        return self._run([token_ids], _one_per_prompt(sampling_params, 1))[0]
+        params = _one_per_prompt(sampling_params, 1)
+        conversation = parse_messages(list(messages) if isinstance(messages, tuple) else messages)
+        return self._run([self.engine.tokenizer.encode_messages(conversation)], params)[0]
 
-    def _encode(self, prompt: Prompt) -> list[int]:
-        return (
-            self.engine.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else list(prompt)
-        )
+    def _encode(self, prompt: str | list[int]) -> list[int]:
+        return self.engine.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else prompt
 
     def _run(
         self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]
@@ -96,20 +96,20 @@ class LLM:
         return ids
 
 
-def _is_one_prompt(prompts: Prompt | Sequence[Prompt]) -> bool:
-    return isinstance(prompts, str) or (
-        len(prompts) > 0 and all(isinstance(token_id, int) for token_id in prompts)
-    )
-
-
-def _one_per_prompt(
-    params: SamplingParams | Iterable[SamplingParams] | None, num_prompts: int
-) -> list[SamplingParams]:
+def _one_per_prompt(params: object, num_prompts: int) -> list[SamplingParams]:
     if params is None:
         return [SamplingParams()] * num_prompts
     if isinstance(params, SamplingParams):
         return [params] * num_prompts
-    listed = list(params)
+    items = list(params) if isinstance(params, Iterable) else [params]
+    listed = [one for one in items if isinstance(one, SamplingParams)]
+    if len(listed) < len(items):
+        other = next(one for one in items if not isinstance(one, SamplingParams))
+        raise RequestError(
+            f"the sampling parameters are of type `{type(other).__name__}`, not `SamplingParams`",
+            code="invalid_sampling",
+            hint="for example `SamplingParams(temperature=0, max_tokens=64)`",
+        )
     if len(listed) != num_prompts:
         raise RequestError(
             f"{len(listed)} sampling parameters for {num_prompts} prompts",

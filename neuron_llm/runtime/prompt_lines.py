@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ class PromptLine:
         index: counts the lines that are not blank, from 0.
         line_number: in the file, from 1.
         id: the line's own, or else `index`.
+        has_own_id: whether it is the line's own.
         prompt: plain text; exactly one of the three is not None.
         messages: a conversation.
         prompt_token_ids: tokens.
@@ -40,6 +42,7 @@ class PromptLine:
     index: int
     line_number: int
     id: PromptId
+    has_own_id: bool
     prompt: str | None
     messages: list[Message] | None
     prompt_token_ids: list[int] | None
@@ -81,6 +84,7 @@ def parse_line(data: bytes, index: int, line_number: int) -> PromptLine | BadLin
             index=index,
             line_number=line_number,
             id=index if own_id is None else own_id,
+            has_own_id=own_id is not None,
             prompt=prompt,
             messages=messages,
             prompt_token_ids=token_ids,
@@ -117,7 +121,7 @@ def _parse_object(data: bytes) -> dict[str, Any]:
             f"the line is not UTF-8 (byte {error.start + 1})", code="invalid_utf8"
         ) from error
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_object_of_pairs)
         if "\\u" in text:
             # JSON can spell half of a surrogate pair; no tokenizer takes it, no file can hold it.
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -125,11 +129,27 @@ def _parse_object(data: bytes) -> dict[str, Any]:
         raise RequestError(
             "the line holds half of a surrogate pair, which is no character", code="invalid_unicode"
         ) from error
-    except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         raise RequestError(f"the line is not JSON: {error!s:.120}", code="invalid_json") from error
+    except RecursionError as error:
+        raise RequestError("the line is nested too deeply", code="invalid_json") from error
+    except ValueError as error:  # What JSON allows, but Python reads no further than 4300 digits.
+        raise RequestError(
+            "the line holds an integer of thousands of digits", code="invalid_json"
+        ) from error
     if not isinstance(value, dict):
         raise RequestError("the line is JSON, but no object", code="not_an_object")
     return value
+
+
+def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that is there twice: which of the two values is meant, nobody can say."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        ((repeated, _),) = counts.most_common(1)
+        raise RequestError(f"the line has the key {repeated!r:.80} twice", code="invalid_json")
+    return fields
 
 
 def _request_of(fields: dict[str, Any]) -> dict[str, Any]:

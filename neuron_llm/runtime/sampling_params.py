@@ -16,7 +16,7 @@ from neuron_llm.runtime.unsupported_fields import (
 )
 
 _MIN_SEED, _MAX_SEED = -(2**63), 2**63 - 1
-_UNLIMITED = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check_integer(name: str, value: object, *, minimum: int, maximum: int = _UNLIMITED) -> None:
+def _check_integer(name: str, value: object, *, minimum: int, maximum: int | None = None) -> None:
+    """Refuse what is no integer in its range; a range without `maximum` ends where int64 does."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if not is_integer or not minimum <= value <= maximum:  # type: ignore[operator]
-        limits = f">= {minimum}" if maximum == _UNLIMITED else f"from {minimum} to {maximum}"
-        raise _invalid(name, value, f"an integer {limits}")
+    greatest = _MAX_INTEGER if maximum is None else maximum
+    if is_integer and minimum <= value <= greatest:  # type: ignore[operator]
+        return
+    is_too_large = is_integer and value > greatest  # type: ignore[operator]
+    has_end = maximum is not None or is_too_large
+    limits = f"from {minimum} to {greatest}" if has_end else f">= {minimum}"
+    raise _invalid(name, value, f"an integer {limits}")
 
 
 def _stop_strings(stop: object) -> tuple[str, ...]:
@@ -166,7 +171,11 @@ def _stop_token_ids(token_ids: object) -> tuple[int, ...]:
 
 
 def _invalid(name: str, value: object, allowed: str) -> RequestError:
-    return RequestError(f"`{name}` is {value!r:.80}, not {allowed}", code="invalid_sampling")
+    try:
+        shown = f"{value!r:.80}"
+    except ValueError:  # Python writes no integer of more than 4300 digits.
+        shown = "a number of thousands of digits"
+    return RequestError(f"`{name}` is {shown}, not {allowed}", code="invalid_sampling")
 
 
 def _unknown_field(name: str) -> RequestError:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
-from neuron_llm.errors import ModelNotFoundError, RequestError, UnsupportedModelError
+from neuron_llm.errors import (
+    ArtifactError,
+    ModelNotFoundError,
+    RequestError,
+    UnsupportedModelError,
+)
 
 if TYPE_CHECKING:
     import tokenizers
@@ -174,11 +179,19 @@ def eos_token_ids(artifact_dir: Path, tokenizer: Tokenizer) -> tuple[int, ...]:
     Args:
         artifact_dir: holds `config.json` and `generation_config.json`; either may be absent.
         tokenizer: the model's.
+
+    Raises:
+        ArtifactError: one of the two is no JSON object.
     """
     ids = [tokenizer.eos_token_id]
     for name in ("generation_config.json", "config.json"):
         path = artifact_dir / name
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if not isinstance(config, dict):
+            raise ArtifactError(
+                f"`{path}` is no JSON object",
+                hint="compile again with a model whose file is right: `neuron-llm compile CONFIG`",
+            )
         for owner in (config, config.get("text_config") or {}):
             eos = owner.get("eos_token_id")
             ids.extend(eos if isinstance(eos, list) else [eos])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from neuron_llm.backends.build_pool import BuildTask, build_all
@@ -66,3 +69,38 @@ def test_a_build_that_fails_once_is_tried_again(tmp_path: Path) -> None:
 def test_a_killed_compiler_is_explained(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="killed, probably for want of host memory"):
         run([BuildTask("g", _be_killed, (), tmp_path / "log")])
+
+
+def _start_a_compiler(marker: str) -> None:
+    with subprocess.Popen(["sleep", "60"]) as compiler:
+        Path(marker).write_text(f"{os.getpid()} {compiler.pid}")
+        compiler.wait()
+
+
+def _build_in_this_process(marker: str, log: str) -> None:
+    run([BuildTask("g", _start_a_compiler, (marker,), Path(log))])
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    _, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], 20)
+    assert alive == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_builders_and_their_compilers_end_with_whoever_asked_for_them(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    marker = tmp_path / "pids"
+    code = (
+        "import sys, test_build_pool as t; "
+        f"t._build_in_this_process({str(marker)!r}, {str(tmp_path / 'log')!r})"
+    )
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as asking:
+        while not (marker.exists() and len(marker.read_text().split()) == 2):
+            assert asking.poll() is None
+            time.sleep(0.02)
+        asking.send_signal(number)
+        asking.communicate()
+    wait_until_gone([int(pid) for pid in marker.read_text().split()])

@@ -79,3 +79,70 @@ def test_the_cache_can_be_moved(tmp_path: Path) -> None:
     cache.link("config", "graph")
     os.rename(tmp_path / "old", tmp_path / "new")
     assert GraphCache(tmp_path / "new").find("config") == tmp_path / "new" / "graphs" / "graph"
+
+
+def filled(root: Path) -> tuple[GraphCache, Path]:
+    """A cache with one linked entry of two files, and the entry."""
+    cache = GraphCache(root)
+    with cache.new_entry("graph") as directory:
+        (directory / "graph.so").write_text("machine code")
+        (directory / "graph.json").write_text("{}")
+    cache.link("config", "graph")
+    return cache, root / "graphs" / "graph"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("graph.so", "machine"),
+        ("graph.so", "machine cope"),
+        ("graph.so", ""),
+        ("graph.so", None),
+        ("graph.json", None),
+        ("graph.json", "[]"),
+        ("checksums.json", None),
+        ("checksums.json", "{"),
+        ("checksums.json", "[]"),
+        ("more", "what nobody built"),
+    ],
+)
+def test_a_damaged_entry_is_a_miss_and_makes_room_for_a_new_one(
+    name: str, content: str | None, tmp_path: Path
+) -> None:
+    cache, entry = filled(tmp_path)
+    assert cache.find("config") == entry
+    if content is None:
+        (entry / name).unlink()
+    else:
+        (entry / name).write_text(content)
+    assert cache.find("config") is None
+    assert not entry.exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert filled(tmp_path)[0].find("config") == entry
+
+
+def test_a_damaged_entry_is_not_handed_out_by_its_content_either(tmp_path: Path) -> None:
+    cache, entry = filled(tmp_path)
+    (entry / "graph.so").write_text("")
+    with cache.lock("graph"):
+        assert cache.graph_directory("graph") is None
+
+
+@pytest.mark.parametrize("text", [b"", b"..", b".", b"a/b", b"\xff\xfe"])
+def test_a_damaged_link_is_a_miss_and_costs_no_entry(text: bytes, tmp_path: Path) -> None:
+    cache, entry = filled(tmp_path)
+    (tmp_path / "keys" / "config").write_bytes(text)
+    assert cache.find("config") is None
+    assert (entry / "graph.so").is_file()
+
+
+def test_what_a_killed_process_left_is_swept_when_nobody_is_at_work(tmp_path: Path) -> None:
+    cache = GraphCache(tmp_path)
+    (tmp_path / "tmp" / "left").mkdir()
+    (tmp_path / "tmp" / "left" / "graph.so").write_text("half")
+    (tmp_path / "tmp" / "file").write_text("")
+    with cache.scratch() as scratch:
+        GraphCache(tmp_path)
+        assert scratch.is_dir() and (tmp_path / "tmp" / "left").is_dir()
+    GraphCache(tmp_path)
+    assert list((tmp_path / "tmp").iterdir()) == []

@@ -6,6 +6,9 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from manifest_edits import edit_manifest
 
 
 def copy_artifact(artifact: Path, copy: Path, changed: Mapping[str, object]) -> Path:
@@ -13,8 +16,10 @@ def copy_artifact(artifact: Path, copy: Path, changed: Mapping[str, object]) -> 
     shutil.copytree(artifact, copy)
     for name, content in changed.items():
         (copy / name).write_text(json.dumps(content), encoding="utf-8")
-    # The manifest has the sizes of the files that were compiled.
-    manifest = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))
-    manifest["files"] = [entry for entry in manifest["files"] if entry["path"] not in changed]
-    (copy / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    edit_manifest(copy, lambda manifest: _drop_entries(manifest, changed))
     return copy
+
+
+def _drop_entries(manifest: dict[str, Any], changed: Mapping[str, object]) -> None:
+    """The manifest has sizes and checksums of the files that were compiled."""
+    manifest["files"] = [entry for entry in manifest["files"] if entry["path"] not in changed]

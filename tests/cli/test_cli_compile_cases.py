@@ -77,3 +77,23 @@ def test_a_cache_that_cannot_be_written_is_an_error_and_no_miss(config: Path) ->
     ended = run_cli("compile", config, "--cache-dir", "cache")
     assert (ended.code, ended.stdout) == (1, "")
     assert "`cache` cannot be written" in ended.stderr
+
+
+def test_a_folder_that_takes_no_artifact_is_told_before_the_graphs_are_built(config: Path) -> None:
+    """The fault: what cannot be kept is noticed after hours of building, without a way out."""
+    Path("file").write_text("")
+    ended = run_cli("compile", config, "--cache-dir", "cache", "--artifacts-dir", "file")
+    assert (ended.code, ended.stdout) == (1, "")
+    assert ended.stderr == (
+        "error: artifacts cannot be written to `file`: not a directory\n\n"
+        "hint: name another folder with `--artifacts-dir`\n"
+    )
+    assert not Path("cache").exists()
+
+
+def test_the_name_of_the_latest_link_is_no_name_for_an_artifact(config: Path) -> None:
+    """The fault: one such artifact, and no later one can become the latest."""
+    config.rename("latest.yaml")
+    ended = run_cli("compile", "latest.yaml", "--cache-dir", "cache")
+    assert ended.code == 1
+    assert ended.stderr.endswith("link to the latest artifact; rename the file\n")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -102,6 +105,29 @@ def test_full_disk_is_an_expected_failure(monkeypatch: pytest.MonkeyPatch) -> No
     ended = run_cli("run")
     assert ended.code == 1
     assert ended.stderr == "error: no space left on device: `out.jsonl`\n"
+
+
+def test_of_a_copy_that_fails_the_written_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_in_run(monkeypatch, OSError(28, "No space left on device", "cache/a", None, "new/a"))
+    assert run_cli("run").stderr == "error: no space left on device: `new/a`\n"
+
+
+def test_sigterm_cleans_up_and_ends_with_143(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_clean = False
+
+    def wait(*_: object) -> None:
+        nonlocal is_clean
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        finally:
+            is_clean = True
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("neuron_llm.cli.run.choose_artifact", wait)
+    ended = run_cli("run")
+    assert (ended.code, ended.stdout, ended.stderr, is_clean) == (143, "", "", True)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from artifact_copy import copy_artifact
 from cli_runner import Ended, run_cli
 from conftest import Compiled
+from manifest_edits import edit_manifest
 from tokenizer_factory import byte_level_backend
 
 from neuron_llm.cli.chat import stream_reply
@@ -133,9 +134,7 @@ def test_an_artifact_without_rows_for_its_limit_is_refused_before_any_prompt_is_
 ) -> None:
     """The fault: more requests at once than the graphs have rows, noticed in the middle."""
     artifact = copy_artifact(llama.artifact, Path("copy"), {})
-    manifest = json.loads((artifact / "manifest.json").read_text())
-    manifest["settings"]["max_num_seqs"] = 8
-    (artifact / "manifest.json").write_text(json.dumps(manifest))
+    edit_manifest(artifact, lambda manifest: manifest["settings"].update(max_num_seqs=8))
     ended = run_cli("run", "--prompts", "none.jsonl", "--artifact", artifact)
     assert (ended.code, ended.stdout) == (1, "")
     assert "lacks graphs: a decode step of 5 requests" in ended.stderr

@@ -174,3 +174,16 @@ def test_a_path_that_leaves_the_artifact_is_refused(path: str, tmp_path: Path) -
     (tmp_path / "artifact" / "link").symlink_to(tmp_path)
     with pytest.raises(ArtifactError, match="outside the artifact"):
         artifact_path(tmp_path / "artifact", path)
+
+
+def test_a_damaged_graph_in_the_cache_is_built_again(
+    llama: Compiled, compile_cache: Path, tmp_path: Path
+) -> None:
+    (graph, *_) = read_manifest(llama.artifact).graphs
+    shutil.copytree(compile_cache, tmp_path / "cache")
+    damaged = tmp_path / "cache" / "graphs" / graph.graph_key / "graph.so"
+    os.truncate(damaged, damaged.stat().st_size // 2)
+    again = compile_tiny(llama.model, LLAMA_CONFIG, tmp_path / "cache", tmp_path)
+    assert sorted(statuses(again)) == [*["built"], *["cached"] * 4, "started"]
+    once_more = compile_tiny(llama.model, LLAMA_CONFIG, tmp_path / "cache", tmp_path)
+    assert statuses(once_more) == ["cached"] * 5

@@ -152,3 +152,27 @@ def test_rules_that_need_no_model_hold_for_a_hub_id_too(tmp_path: Path) -> None:
         "5: neuron_config.num_batched_tokens_buckets: [256, 128] must ascend strictly;"
         " write [128, 256]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("latest.yaml", '"latest" is kept for the link to the latest artifact'),
+        ("latest", '"latest" is kept for the link to the latest artifact'),
+        (".yaml", '".yaml" starts with `.`'),
+        ("..yaml", '"." starts with `.`'),
+        ("...yaml", '".." starts with `.`'),
+        (".hidden.yaml", '".hidden" starts with `.`'),
+        ("a\nb.yaml", '"a\\nb" contains the character 0x0a'),
+        ("a\x7f.yaml", '"a\\u007f" contains the character 0x7f'),
+        ("caf\udce9.yaml", '"caf\\udce9" contains the character 0xdce9'),
+    ],
+)
+def test_name_that_no_artifact_can_have_is_a_fault(name: str, rule: str, tmp_path: Path) -> None:
+    path = write_config(tmp_path, name=name)
+    assert faults_in(path) == [f" the artifact's name {rule}; rename the file"]
+
+
+@pytest.mark.parametrize("name", ["latest2.yaml", "a.b.yaml", "caf\u00e9 1.yaml", "x"])
+def test_other_names_are_the_users(name: str, tmp_path: Path) -> None:
+    assert load_config(write_config(tmp_path, name=name)).name == Path(name).stem

@@ -131,6 +131,37 @@ def test_memory_in_bytes(written: str, num_bytes: int | None) -> None:
     assert config.kv_cache_memory_bytes == num_bytes
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("kv_cache_memory", 1500.0),
+        ("kv_cache_memory", "1500"),
+        ("max_num_seqs", "0"),
+        ("max_num_seqs", "9999999999"),
+        ("max_num_seqs", 0.0),
+        ("max_model_len", "1"),
+        ("model", None),
+    ],
+)
+def test_no_advice_leads_to_the_next_fault(key: str, value: object) -> None:
+    (fault,) = check_values({"model": "m", key: value}).faults
+    assert f"; write for example `{key}: " in fault.text
+
+
+def test_item_that_is_missing_has_no_default() -> None:
+    found = faults_of(neuron_config={"num_seqs_buckets": [1, None]})
+    assert [text.partition("; ")[2] for _, text in found] == [
+        "write for example `num_seqs_buckets: [1, 2, 4, 8]`"
+    ]
+
+
+@pytest.mark.parametrize("items", [[10**15], [0], [10**15, None], ["x"]])
+def test_list_of_wrong_items_has_one_fault_for_each(items: list[object]) -> None:
+    found = faults_of(neuron_config={"num_seqs_buckets": items})
+    key = "neuron_config.num_seqs_buckets"
+    assert [name for name, _ in found] == [f"{key}[{index}]" for index in range(len(items))]
+
+
 def test_every_wrong_item_of_a_list_is_named() -> None:
     found = faults_of(neuron_config={"num_seqs_buckets": [1, True, 2, 0, "4"]})
     key = "neuron_config.num_seqs_buckets"

@@ -31,8 +31,8 @@ def entry(dtype: str, num_elements: int = 4) -> dict[str, object]:
 def test_reads_names_dtypes_and_sizes(tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / "m.safetensors", metadata={"format": "pt"})
     assert sorted(read_header(tmp_path / "m.safetensors"), key=lambda t: t.name) == [
-        TensorInfo("a", "F32", 6),
-        TensorInfo("lm_head.weight", "F16", 5),
+        TensorInfo("a", "F32", (2, 3)),
+        TensorInfo("lm_head.weight", "F16", (5,)),
     ]
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from step_factory import BUCKETS, decode_step, prefill_step, steps
 
 from neuron_llm.report.padding import PaddingAccount, PaddingCounts, counts_of
-from neuron_llm.report.run_log import RunHeader, RunLogReader, RunLogWriter
+from neuron_llm.report.run_log import RunHeader, RunLogWriter
+from neuron_llm.report.run_log_reader import RunLogReader
 from neuron_llm.scheduler.buckets import DecodeBucket, PrefillBucket
 from neuron_llm.scheduler.step_record import StepRecord
 
@@ -117,7 +118,7 @@ def test_sums_agree_with_the_log_of_the_run_exactly(recorded: list[StepRecord]) 
             for step in recorded:
                 log.write(step)
         lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
-        with RunLogReader(path) as reader:
+        with RunLogReader(path, "a1", BUCKETS.all) as reader:
             account = account_of(list(reader))
     total = account.total
     assert total.num_uses == len(lines)

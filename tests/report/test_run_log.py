@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from step_factory import decode_step, prefill_step, steps
+from step_factory import BUCKETS, decode_step, prefill_step, steps
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.report.run_log import RunHeader, RunLogReader, RunLogWriter, last_run_path
+from neuron_llm.report.run_log import RunHeader, RunLogWriter, last_run_path
+from neuron_llm.report.run_log_reader import RunLogReader
 from neuron_llm.scheduler.step_record import StepRecord
 
 HEADER = RunHeader("0123abcd", "2030-01-01T00:00:00+00:00")
@@ -30,7 +32,7 @@ def write_log(path: Path, recorded: list[StepRecord]) -> RunLogWriter:
 
 
 def read_log(path: Path) -> tuple[RunHeader, list[StepRecord]]:
-    with RunLogReader(path) as log:
+    with RunLogReader(path, HEADER.artifact_id, BUCKETS.all) as log:
         return log.header, list(log)
 
 
@@ -131,6 +133,13 @@ def test_full_disk_is_a_failure_and_no_exception(tmp_path: Path) -> None:
         ("", "its first line is damaged"),
         ("[1]\n", "its first line is damaged"),
         ('{"schema_version":1,"artifact_id":"a"}\n', "its first line is damaged"),
+        ('{"schema_version":1,"artifact_id":"0123abcd","started_at":7}\n', "first line is damaged"),
+        ('{"schema_version":1,"artifact_id":"0123abcd","started_at":"x"}\n', "line is damaged"),
+        ("[" * 100_000, "its first line is damaged"),
+        (
+            '{"schema_version":1,"artifact_id":"other","started_at":"2030-01-01"}\n',
+            "it is of the artifact `other`, not `0123abcd`",
+        ),
         ('{"schema_version":2}\n', "its schema version is `2`, not `1`"),
     ],
 )
@@ -138,7 +147,7 @@ def test_header_that_cannot_be_used_is_refused(tmp_path: Path, content: str, rea
     path = tmp_path / "last_run.jsonl"
     path.write_text(content)
     with pytest.raises(NeuronLLMError) as caught:
-        RunLogReader(path)
+        RunLogReader(path, HEADER.artifact_id, BUCKETS.all)
     assert caught.value.message.endswith(reason)
     assert caught.value.hint is not None
 
@@ -151,10 +160,67 @@ def test_line_that_cannot_be_used_is_refused(tmp_path: Path, line: str) -> None:
     write_log(path, STEPS)
     with path.open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(NeuronLLMError, match="a line is damaged"):
+    with pytest.raises(NeuronLLMError, match="line 4 is damaged"):
+        read_log(path)
+
+
+PREFILL = {
+    "bucket": {"num_tokens": 8},
+    "num_seqs": 1,
+    "num_tokens": 5,
+    "num_context_tokens": 5,
+    "num_cached_tokens": 0,
+    "seconds": 0.5,
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"num_tokens": "5"},
+        {"num_tokens": 9},
+        {"num_seqs": -1},
+        {"num_cached_tokens": 1.5},
+        {"num_cached_tokens": 10**400},
+        {"num_context_tokens": True},
+        {"num_context_tokens": [[]]},
+        {"seconds": float("nan")},
+        {"seconds": float("inf")},
+        {"seconds": None},
+        {"bucket": {"num_tokens": [8]}},
+        {"bucket": {"batch_size": 2, "max_context_tokens": 128}, "num_seqs": 3},
+    ],
+)
+def test_line_that_no_step_can_have_written_is_refused(
+    tmp_path: Path, changed: dict[str, object]
+) -> None:
+    path = tmp_path / "last_run.jsonl"
+    write_log(path, STEPS)
+    sound = path.read_text() + json.dumps(PREFILL) + "\n"
+    path.write_text(sound)
+    assert read_log(path)[1][-1] == prefill_step(5, size=8)
+    path.write_text(sound + json.dumps({**PREFILL, **changed}) + "\n")
+    with pytest.raises(NeuronLLMError, match="line 5 is damaged"):
+        read_log(path)
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b"\xff\xfe\n", b"9" * 5000])
+def test_line_that_no_reader_takes_is_refused(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "last_run.jsonl"
+    write_log(path, STEPS)
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(NeuronLLMError, match="line 4 is damaged") as caught:
+        read_log(path)
+    assert caught.value.hint is not None and caught.value.hint.startswith("delete it, or run again")
+
+
+def test_step_of_a_graph_that_the_artifact_lacks_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "last_run.jsonl"
+    write_log(path, [*STEPS, prefill_step(5, size=32)])
+    with pytest.raises(NeuronLLMError, match="line 4 is of the graph `prefill_t32`, which the"):
         read_log(path)
 
 
 def test_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NeuronLLMError, match="no such file or directory"):
-        RunLogReader(tmp_path / "last_run.jsonl")
+        RunLogReader(tmp_path / "last_run.jsonl", HEADER.artifact_id, BUCKETS.all)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from manifest_edits import edit_manifest
 
 from neuron_llm import SamplingParams
 from neuron_llm.runtime.engine import Engine
@@ -19,10 +20,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def async_copy(artifact: Path, directory: Path) -> Path:
     """Return a copy of an artifact that asks for async scheduling; its graphs are the same."""
     copy = Path(shutil.copytree(artifact, directory))
-    path = copy / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["settings"]["async_scheduling"] = True
-    path.write_text(json.dumps(manifest))
+    edit_manifest(copy, lambda manifest: manifest["settings"].update(async_scheduling=True))
     return copy
 
 

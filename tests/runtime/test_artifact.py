@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Compiled
+from manifest_edits import edit_manifest
 from tiny_models import load_reference, reference_tokens
 
 from neuron_llm import LLM, SamplingParams
@@ -26,13 +26,6 @@ from neuron_llm.scheduler.step_record import StepRecord
 @pytest.fixture
 def copy(llama: Compiled, tmp_path: Path) -> Path:
     return Path(shutil.copytree(llama.artifact, tmp_path / "copy"))
-
-
-def edit_manifest(artifact: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    path = artifact / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
 
 
 def test_a_directory_without_a_manifest_is_no_artifact(tmp_path: Path) -> None:

@@ -55,7 +55,10 @@ def test_custom_ids_count_too(tmp_path: Path) -> None:
 
 
 def test_the_index_of_a_line_without_id_may_not_be_the_id_of_another(tmp_path: Path) -> None:
-    assert find_duplicate_ids(write(tmp_path, prompt(1), prompt())) == [DuplicateId(1, 1, 2)]
+    path = write(tmp_path, prompt(1), prompt())
+    assert find_duplicate_ids(path) == [DuplicateId(1, 1, 2, is_index=True)]
+    with pytest.raises(NeuronLLMError, match=r"line 2 of `.*` \(a line without `id` has its index"):
+        check_unique_ids(path)
 
 
 def test_a_refused_line_counts_only_if_its_id_could_be_read(tmp_path: Path) -> None:

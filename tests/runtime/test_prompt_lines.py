@@ -218,3 +218,19 @@ def test_the_fields_of_a_line_are_a_layer_of_sampling_parameters() -> None:
     line = good({"prompt": "x", "temperature": 0, "stop": "END", "n": 1, "top_p": None})
     params = SamplingParams.merged(line.sampling, {"max_tokens": 5})
     assert params == SamplingParams(temperature=0, stop="END", max_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"prompt": "x", "n": 1, "prompt": "y"}', "the line has the key 'prompt' twice"),
+        (b'{"messages": [{"role": "user", "role": "x"}]}', "the line has the key 'role' twice"),
+        (b'{"a\\u001b": 1, "a\\u001b": 1}', "the line has the key 'a\\x1b' twice"),
+        (b"[" * 100_000, "the line is nested too deeply"),
+        (b'{"prompt": ' + b"9" * 5000 + b"}", "the line holds an integer of thousands of digits"),
+    ],
+)
+def test_what_json_leaves_open_is_refused_in_words_of_our_own(line: bytes, message: str) -> None:
+    parsed = parse_line(line, 0, 1)
+    assert isinstance(parsed, BadLine)
+    assert (parsed.code, parsed.message) == ("invalid_json", message)

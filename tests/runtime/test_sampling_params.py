@@ -202,3 +202,26 @@ def test_any_values_make_parameters_or_a_request_error(fields: dict[str, Any]) -
     else:
         assert params.max_tokens is None or params.min_tokens <= params.max_tokens
         hash(params)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("seed", 2**63, f"an integer from {-(2**63)} to {2**63 - 1}"),
+        ("seed", "1", f"an integer from {-(2**63)} to {2**63 - 1}"),
+        ("max_tokens", 0, "an integer >= 1"),
+        ("max_tokens", 2**63, f"an integer from 1 to {2**63 - 1}"),
+        ("top_k", 1.5, "an integer >= -1"),
+    ],
+)
+def test_the_range_that_is_told_is_the_range_that_holds(
+    field: str, value: object, allowed: str
+) -> None:
+    with pytest.raises(RequestError) as raised:
+        SamplingParams(**{field: value})  # type: ignore[arg-type]
+    assert raised.value.message == f"`{field}` is {value!r}, not {allowed}"
+
+
+def test_a_number_too_long_to_be_written_is_refused_all_the_same() -> None:
+    with pytest.raises(RequestError, match="`seed` is a number of thousands of digits"):
+        SamplingParams(seed=10**5000)

@@ -157,8 +157,12 @@ def test_requests_reset_while_they_run_compute_their_outputs_again_as_prefills(
     loop.add("a", 10, max_tokens=20)
     loop.add("b", 4, max_tokens=20)
     loop.steps(10)
+    # vLLM drops what a step in flight samples, and up to 0.30 takes it that there is one.
+    in_flight = loop.scheduler.schedule() if scheduler_class is NeuronAsyncScheduler else None
     assert loop.scheduler.reset_prefix_cache(reset_running_requests=True)
     assert loop.running == [] and loop.waiting == ["a", "b"]
+    if in_flight is not None:
+        loop.finish(in_flight)
     output = loop.scheduler.schedule()
     # 10 prompt tokens and 9 outputs: the second chunk holds outputs only, and is a prefill still.
     assert output.num_scheduled_tokens == {"a": 16}

@@ -55,5 +55,5 @@ def test_the_judge_finds_a_broken_plug_in(vllm_class: Any, verdict: str) -> None
             stream = vllm_stream(seed, kv_admission="reserve")
             TracedRun(stream, partial(JudgedVllm, vllm_class), 1).run()
 
-    with pytest.raises(Exception, match=verdict):
+    with pytest.raises(Exception, match=verdict or None):
         run_all()

@@ -35,10 +35,13 @@ class Loop:
         return counts
 
     def finish(self, output: Any) -> None:
+        cached = output.scheduled_cached_reqs
+        starts = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        starts |= {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
         sampled = []
-        for req_id in output.num_scheduled_tokens:
+        for req_id, num_tokens in output.num_scheduled_tokens.items():
             request = self.scheduler.requests.get(req_id)
-            is_partial = request and request.num_computed_tokens < request.num_tokens
+            is_partial = request and starts[req_id] + num_tokens < request.num_tokens
             sampled.append([] if is_partial else [PLAIN_TOKEN_ID])
         result = make_vllm_output(list(output.num_scheduled_tokens), sampled)
         for outputs in self.scheduler.update_from_output(output, result).values():

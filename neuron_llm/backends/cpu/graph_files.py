@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from neuron_llm.backends.protocol import BuiltGraph, ConstantSpec, TensorSpec
+from neuron_llm.errors import CompileError
 
 GRAPH_FILE = "graph.so"
 DESCRIPTION_FILE = "graph.json"
@@ -31,17 +32,28 @@ def write_description(
 
 
 def read_built_graph(directory: Path) -> BuiltGraph:
-    """Read a cache entry's description."""
-    description = json.loads((directory / DESCRIPTION_FILE).read_text())
-    return BuiltGraph(
-        directory=directory,
-        graph_key=directory.name,
-        constants=tuple(
-            ConstantSpec(c["name"], c["weight"], tuple(c["shape"]), c["dtype"])
-            for c in description["constants"]
-        ),
-        inputs=tuple(
-            TensorSpec(i["name"], tuple(i["shape"]), i["dtype"]) for i in description["inputs"]
-        ),
-        compile_seconds=description["compile_seconds"],
-    )
+    """Read a cache entry's description.
+
+    Raises:
+        CompileError: it is missing, or another version of this program wrote it.
+    """
+    path = directory / DESCRIPTION_FILE
+    try:
+        description = json.loads(path.read_text())
+        return BuiltGraph(
+            directory=directory,
+            graph_key=directory.name,
+            constants=tuple(
+                ConstantSpec(c["name"], c["weight"], tuple(c["shape"]), c["dtype"])
+                for c in description["constants"]
+            ),
+            inputs=tuple(
+                TensorSpec(i["name"], tuple(i["shape"]), i["dtype"]) for i in description["inputs"]
+            ),
+            compile_seconds=float(description["compile_seconds"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CompileError(
+            f"`{path}` does not describe a graph of this version",
+            hint=f"remove `{directory}` and compile again",
+        ) from error

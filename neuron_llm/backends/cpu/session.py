@@ -35,7 +35,8 @@ class CpuSession:
         self.value_caches = [_lazy_zeros(cache_shape, dtype) for _ in range(shape.num_layers)]
         weights = _map_tensors(job.weights)
         for alias, stored in job.weight_aliases.items():
-            weights[alias] = weights[stored]
+            if stored in weights:  # Otherwise the graph that needs it says so.
+                weights[alias] = weights[stored]
         self._graphs = {graph.bucket: _load_graph(graph, weights) for graph in job.graphs}
 
     def execute(self, bucket: Bucket, inputs: GraphInputs) -> torch.Tensor:

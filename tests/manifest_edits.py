@@ -1,0 +1,22 @@
+"""Manifests that are changed on purpose, as if the artifact had been compiled so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from neuron_llm.compile.manifest import manifest_id
+
+
+def edit_manifest(
+    artifact: Path, change: Callable[[dict[str, Any]], None], *, keep_id: bool = False
+) -> None:
+    """Change a manifest; unless `keep_id`, it gets the id of what it says then."""
+    path = artifact / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    change(manifest)
+    if not keep_id:
+        manifest["artifact_id"] = manifest_id(manifest)
+    path.write_text(json.dumps(manifest), encoding="utf-8")
