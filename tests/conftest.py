@@ -18,7 +18,6 @@ from tiny_models import LLAMA, QWEN3, save_model
 
 from neuron_llm.backends.protocol import BuildEvent
 
-
 # Nothing in a test depends on how fast the machine is.
 settings.register_profile(
     "any_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
