@@ -83,7 +83,18 @@ class IncrementalDetokenizer:
         """
         if ending_token_id is not None and self._params.include_stop_str_in_output:
             self._add(ending_token_id)
+        return self._end(self._decode(self._window)[self._num_context_chars :])
+
+    def cut(self) -> str:
+        """Return the rest of the text where a limit ended it, not the model.
+
+        The bytes of a character that has only begun are left out: shown, they would be a
+        replacement character that the model never meant.
+        """
         rest = self._decode(self._window)[self._num_context_chars :]
+        return self._end(rest.rstrip(_REPLACEMENT))
+
+    def _end(self, rest: str) -> str:
         self._begin_window(len(self._window))
         shown = self._show(rest)
         withheld = self._matcher.flush()

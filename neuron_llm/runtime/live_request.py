@@ -56,7 +56,7 @@ class LiveRequest:
             return new_text + detokenizer.finish(ending_token_id=last)
         new_text += detokenizer.push(last)
         if reason is FinishReason.LENGTH:
-            new_text += detokenizer.finish()
+            new_text += detokenizer.cut()
         return new_text
 
     def end(
@@ -68,7 +68,7 @@ class LiveRequest:
     ) -> RequestOutput:
         """Return the whole of it."""
         if finish_reason in ("abort", "error"):
-            self._detokenizer.finish()
+            self._detokenizer.cut()
         completion = CompletionOutput(
             index=0,
             text=self._detokenizer.text,

@@ -237,3 +237,18 @@ def test_the_ending_token_is_text_only_with_include_stop_str_in_output(
     assert (
         ended_by(eos, include_stop_str_in_output=True, skip_special_tokens=False) == f"hello{EOS}"
     )
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("which", ["byte_level", "byte_fallback"])
+def test_a_character_that_a_limit_cuts_is_left_out(
+    request: pytest.FixtureRequest, which: str, num_bytes: int
+) -> None:
+    tokenizer: Tokenizer = request.getfixturevalue(which)
+    ids_of = byte_level_ids if which == "byte_level" else byte_fallback_ids
+    output = ids_of(tokenizer.backend, ("a" + HANGUL).encode() + EMOJI.encode()[:num_bytes])
+    detokenizer = IncrementalDetokenizer(tokenizer, (), SamplingParams(max_tokens=None))
+    pieces = [detokenizer.push(token_id) for token_id in output]
+    pieces.append(detokenizer.cut())
+    expected = "a" + HANGUL + (EMOJI if num_bytes == 4 else "")
+    assert "".join(pieces) == detokenizer.text == expected
