@@ -12,13 +12,14 @@ BIN := $(VENV)/bin
 MODEL := models/smollm2-135m-instruct
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo test test-vllm lint types prove clean
+.PHONY: help setup demo test test-vllm lint types prove fuzz clean
 
 help:
 	@echo "make demo   set everything up, compile SmolLM2-135M-Instruct and answer the example prompts"
 	@echo "make test   set everything up and run the test suite"
 	@echo "make test-vllm  the tests of the vLLM plug-in, in an environment of its own (3 GB)"
 	@echo "make prove  what takes longer than the test suite may; figures in docs/proof.md"
+	@echo "make fuzz   N=20000 random streams through both schedulers, judged"
 	@echo "make clean  remove the environment, the model and the artifacts"
 
 setup: $(VENV)/.ready
@@ -60,6 +61,11 @@ types: $(VENV)/.ready
 
 prove: $(VENV)/.ready $(MODEL)
 	$(BIN)/python -m pytest -m prove --timeout 7200
+
+# Judged random streams, `make fuzz N=20000`.
+N ?= 5000
+fuzz: $(VENV)/.ready
+	$(BIN)/python tests/scheduler/fuzz.py $(N)
 
 clean:
 	rm -rf $(VENV) $(VLLM_VENV) models artifacts .neuron-llm
