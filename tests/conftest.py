@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Other processes share the cores: a thread that waits must not spin for long.
@@ -17,6 +18,10 @@ from hypothesis import HealthCheck, settings
 from tiny_models import LLAMA, QWEN3, save_model
 
 from neuron_llm.backends.protocol import BuildEvent
+
+# A shell starts background jobs with SIGINT ignored, and so would every process of a test be.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Nothing in a test depends on how fast the machine is.
 settings.register_profile(
