@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from neuron_llm.backends.graph_cache import GraphCache
+from neuron_llm.backends.graph_cache import GraphCache, content_key
+from neuron_llm.compile.gguf_header import GgufHeader, read_gguf_header
+from neuron_llm.compile.gguf_spec import FLOAT_DTYPES, gguf_config, main_type
+from neuron_llm.compile.gguf_weights import plan_conversion, write_safetensors
 from neuron_llm.compile.manifest import file_sha256
+from neuron_llm.compile.transformers_model import build_config, load_config, meta_model
 from neuron_llm.errors import ModelNotFoundError
 
 # What belongs to a tokenizer, copied as it is.
@@ -36,6 +42,15 @@ _IDENTITY_KEYS = {
     "quantization_config",
     "use_cache",
 }
+_CONVERTER_SOURCES = (
+    "checkpoint.py",
+    "gguf_header.py",
+    "gguf_rope.py",
+    "gguf_spec.py",
+    "gguf_weights.py",
+    "transformers_model.py",
+)
+_CONVERTER_PACKAGES = ("gguf", "transformers")
 
 
 def read_architecture(model_path: Path) -> dict[str, Any]:
@@ -43,14 +58,15 @@ def read_architecture(model_path: Path) -> dict[str, Any]:
 
     Args:
         model_path: a Hugging Face directory or a GGUF file.
-    """
-    from transformers import AutoConfig
 
-    source: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    directory = model_path
+    Raises:
+        ModelNotFoundError: the configuration describes no model that can be built.
+    """
     if model_path.is_file():
-        directory, source["gguf_file"] = model_path.parent, model_path.name
-    config: dict[str, Any] = AutoConfig.from_pretrained(directory, **source).to_dict()
+        loaded = _gguf_model_config(read_gguf_header(model_path))
+    else:
+        loaded = load_config(model_path)
+    config: dict[str, Any] = loaded.to_dict()
     return {
         key: value
         for key, value in config.items()
@@ -85,13 +101,13 @@ def copy_model_files(checkpoint: Path, artifact: Path, tokenizer_dir: str) -> li
 def checkpoint_of_gguf(gguf: Path, cache_dir: Path) -> Path:
     """Return the Hugging Face directory of a GGUF file, converting it once.
 
-    Conversions are kept in the compile cache by the file's content.
+    Conversions are kept in the compile cache by the file's content, and by what converts it.
     """
-    content = file_sha256(gguf)
-    checkpoint = cache_dir / "checkpoints" / content
+    key = content_key({"content": file_sha256(gguf), "converter": _converter()})
+    checkpoint = cache_dir / "checkpoints" / key
     if not checkpoint.is_dir():
         cache = GraphCache(cache_dir)
-        with cache.lock(content):
+        with cache.lock(key):
             if not checkpoint.is_dir():
                 checkpoint.parent.mkdir(exist_ok=True)
                 # In the scratch directory, what a killed conversion leaves is swept.
@@ -102,42 +118,59 @@ def checkpoint_of_gguf(gguf: Path, cache_dir: Path) -> Path:
 
 
 def convert_gguf(gguf: Path, checkpoint: Path) -> None:
-    """Write a GGUF file as a Hugging Face directory: float32 safetensors, config and tokenizer.
+    """Write a GGUF file as a Hugging Face directory: safetensors, config and tokenizer.
 
-    The directory appears in one step, when it is whole.
+    Quantised weights become float32, others keep their dtype, so that no number changes. The
+    directory appears in one step, when it is whole.
 
     Raises:
-        ModelNotFoundError: the packages for reading GGUF are missing, or the file is none.
+        ModelNotFoundError: the file is no GGUF file, or lacks a tensor or a tokenizer.
+        UnsupportedModelError: the file holds what cannot be converted, or the packages for reading
+            GGUF are missing.
     """
+    header = read_gguf_header(gguf)
+    config = _gguf_model_config(header)
+    plan = plan_conversion(header, meta_model(config, gguf))
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=checkpoint.parent) as scratch:
-        _save_as_checkpoint(gguf, Path(scratch) / "checkpoint")
-        os.rename(Path(scratch) / "checkpoint", checkpoint)
+        directory = Path(scratch) / "checkpoint"
+        config.save_pretrained(directory)
+        _save_tokenizer(gguf, directory)
+        write_safetensors(header, plan, directory / "model.safetensors")
+        os.rename(directory, checkpoint)
 
 
-def _save_as_checkpoint(gguf: Path, directory: Path) -> None:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+def _gguf_model_config(header: GgufHeader) -> Any:
+    """The transformers configuration of a file, with the dtype that its matrices will have."""
+    settings = gguf_config(header)
+    dtype = FLOAT_DTYPES.get(main_type(header), "float32")
+    return build_config({**settings, "dtype": dtype}, header.path)
 
-    source = {"gguf_file": gguf.name, "local_files_only": True, "trust_remote_code": False}
-    try:
-        loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **source)
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
-    except ImportError as error:
-        raise ModelNotFoundError(
-            f"`{gguf}` cannot be read without the packages for GGUF",
-            hint="install them: `pip install 'neuron-llm[gguf]'`",
-        ) from error
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelNotFoundError(f"`{gguf}` cannot be read as GGUF: {error}") from error
-    # A model that came from GGUF refuses to be saved, so its weights move into one that did not.
-    settings = loaded.config.to_dict()
-    for key in ("quantization_config", "_name_or_path", "_model_name_or_path"):
-        settings.pop(key, None)
-    config = AutoConfig.for_model(settings.pop("model_type"), **settings)
-    model = AutoModelForCausalLM.from_config(config)
-    model.load_state_dict({name: t.detach().clone() for name, t in loaded.state_dict().items()})
-    model.tie_weights()
-    model.generation_config = loaded.generation_config
-    model.save_pretrained(directory)
+
+def _save_tokenizer(gguf: Path, directory: Path) -> None:
+    # The automatic choice of a class reads the vocabulary twice more, and Gemma's adds a token.
+    from transformers import PreTrainedTokenizerFast
+
+    # Alone in a directory, lest the files of another tokenizer beside it are read.
+    with tempfile.TemporaryDirectory() as alone:
+        (Path(alone) / "model.gguf").symlink_to(gguf.resolve())
+        try:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(
+                alone, gguf_file="model.gguf", local_files_only=True
+            )
+        # The Rust tokenizers raise plain exceptions, so nothing narrower holds a strange file.
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ModelNotFoundError(
+                f"the tokenizer of `{gguf}` does not load: {reason}",
+                hint="give the model as a Hugging Face directory with `tokenizer.json`",
+            ) from error
     tokenizer.save_pretrained(directory)
+
+
+def _converter() -> dict[str, str]:
+    """What a conversion depends on besides the file: our code and the libraries."""
+    digest = hashlib.sha256()
+    for name in _CONVERTER_SOURCES:
+        digest.update((Path(__file__).parent / name).read_bytes())
+    return {"sources": digest.hexdigest(), **{name: version(name) for name in _CONVERTER_PACKAGES}}

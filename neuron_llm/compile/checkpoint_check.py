@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from neuron_llm.compile.safetensors_header import read_shapes
+from neuron_llm.compile.transformers_model import load_config, meta_model
 from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
 
 _DOWNLOAD_AGAIN = "download the model again, with all its files"
+# By name, since nobody looks inside: `training_args.bin` holds no weights.
+_PICKLES = ("pytorch_model*.bin", "model*.bin", "consolidated*.pth", "*.pt")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 
 
@@ -22,24 +25,19 @@ def check_checkpoint(checkpoint: Path) -> None:
     """Pass a Hugging Face directory that graphs can be compiled for.
 
     Raises:
-        ModelNotFoundError: no safetensors, weights of other shapes than `config.json` says, or no
-            tokenizer that loads.
+        ModelNotFoundError: no safetensors, weights of other shapes than `config.json` says, a
+            `config.json` that describes no model, or no tokenizer that loads.
         UnsupportedModelError: the tokenizer runs only as Python code.
     """
     shapes = read_shapes(checkpoint)
     if not shapes:
-        pickled = sorted(path.name for path in checkpoint.glob("*.bin"))
-        found = f"only `{pickled[0]}`, which is not read" if pickled else "no weights"
-        raise ModelNotFoundError(
-            f"`{checkpoint}` has {found}: safetensors are needed",
-            hint="give a directory with `model.safetensors` or its shards as `model`",
-        )
+        raise _without_safetensors(checkpoint)
     _check_shapes(checkpoint, shapes)
     _check_tokenizer(checkpoint)
 
 
 def _check_shapes(checkpoint: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    model = _meta_model(checkpoint)
+    model = meta_model(load_config(checkpoint), checkpoint)
     # Tied weights are one parameter of several names, and one of the names is enough.
     names: defaultdict[int, list[str]] = defaultdict(list)
     parameters = dict(model.named_parameters(remove_duplicate=False))
@@ -67,15 +65,6 @@ def _check_layers(checkpoint: Path, model: Any, unknown: Iterable[str]) -> None:
             raise _unfit(checkpoint, f"`{name}` is of a layer over `num_hidden_layers`")
 
 
-def _meta_model(checkpoint: Path) -> Any:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-
-
 def _check_tokenizer(checkpoint: Path) -> None:
     from transformers import AutoTokenizer
 
@@ -95,6 +84,25 @@ def _check_tokenizer(checkpoint: Path) -> None:
             f"the tokenizer `{type(tokenizer).__name__}` has no `tokenizers` backend",
             hint="save it once as `tokenizer.json` with `convert_slow_tokenizer`",
         )
+
+
+def _without_safetensors(checkpoint: Path) -> ModelNotFoundError:
+    hint = "give a directory with `model.safetensors` or its shards as `model`"
+    found = "no weights"
+    pickled = sorted(path.name for pattern in _PICKLES for path in checkpoint.glob(pattern))
+    others = sorted(path.name for path in checkpoint.glob("*.safetensors"))
+    if others:
+        found = f"`{others[0]}`, and neither `model.safetensors` nor an index of shards"
+        hint = "download the model again, with `model.safetensors.index.json`"
+    elif pickled:
+        # Unpickling runs whatever code is in the file, so it is left to who trusts the file.
+        found = f"only `{pickled[0]}`, which is not read"
+        hint = (
+            "if you trust the file, write it once as safetensors in Python: "
+            f"`transformers.AutoModelForCausalLM.from_pretrained({str(checkpoint)!r})"
+            '.save_pretrained("safe")`, and copy the tokenizer to `safe`'
+        )
+    return ModelNotFoundError(f"`{checkpoint}` has {found}: safetensors are needed", hint=hint)
 
 
 def _unfit(checkpoint: Path, what: str) -> ModelNotFoundError:

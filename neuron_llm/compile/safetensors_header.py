@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
 from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
 
 _FLOAT_DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-_QUANTIZED_DTYPES = ("F8", "F6", "F4", "U8", "I8")
+_QUANTIZED_DTYPES = ("F8", "F6_", "F4", "U8", "I8")
 _LFS_POINTER = b"version https://git-lfs"
 _LENGTH_BYTES = 8
 # The format's own limit.
@@ -64,18 +66,11 @@ def summarise_weights(model_dir: Path) -> WeightsSummary | None:
     """Return what the directory's safetensors hold, or None when it has none.
 
     Raises:
-        ModelNotFoundError: a file is missing, cut short, or only a pointer to the real one.
+        ModelNotFoundError: a file is missing, cut short, or only a pointer to the real one; or the
+            index and its files disagree.
         UnsupportedModelError: the weights are stored in a quantised dtype.
     """
-    paths = _weight_files(model_dir)
-    tensors = [tensor for path in paths for tensor in read_header(path)]
-    for tensor in tensors:
-        if tensor.dtype.startswith(_QUANTIZED_DTYPES):
-            raise UnsupportedModelError(
-                f"`{tensor.name}` in `{model_dir}` is stored as {tensor.dtype}, a quantised dtype",
-                hint="give the unquantised checkpoint of the same model, or a `.gguf` file",
-            )
-    weights = [tensor for tensor in tensors if tensor.dtype in _FLOAT_DTYPES]
+    weights = [tensor for tensor in _read_tensors(model_dir) if tensor.dtype in _FLOAT_DTYPES]
     if not weights:
         return None
     num_elements = {tensor.name: tensor.num_elements for tensor in weights}
@@ -87,16 +82,17 @@ def read_shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
 
     Raises:
         ModelNotFoundError: see `summarise_weights`.
+        UnsupportedModelError: see `summarise_weights`.
     """
-    tensors = (tensor for path in _weight_files(model_dir) for tensor in read_header(path))
-    return {tensor.name: tensor.shape for tensor in tensors}
+    return {tensor.name: tensor.shape for tensor in _read_tensors(model_dir)}
 
 
 def read_header(path: Path) -> list[TensorInfo]:
-    """Read the header of one safetensors file, and check that the file is as long as it says.
+    """Read the header of one safetensors file, and check that the file is what it says.
 
     Raises:
         ModelNotFoundError: see `summarise_weights`.
+        UnsupportedModelError: see `summarise_weights`.
     """
     try:
         with path.open("rb") as file:
@@ -125,26 +121,61 @@ def read_header(path: Path) -> list[TensorInfo]:
     needed_bytes = _LENGTH_BYTES + header_bytes + data_bytes
     if actual_bytes < needed_bytes:
         raise _damaged(path, f"is cut short: {actual_bytes} of {needed_bytes} bytes")
-    return tensors
+    _check_dtypes(path, tensors)
+    try:
+        # What loading checks: that each tensor has as many bytes as it needs, and has them alone.
+        with safe_open(path, framework="numpy"):
+            return tensors
+    except SafetensorError as error:
+        raise _damaged(path, f"is no safetensors file: {error}") from error
 
 
-def _weight_files(model_dir: Path) -> list[Path]:
-    """The files that loading reads: one, or the shards of the index, and no other copies."""
+def _check_dtypes(path: Path, tensors: Iterable[TensorInfo]) -> None:
+    for tensor in tensors:
+        if tensor.dtype.startswith(_QUANTIZED_DTYPES):
+            raise UnsupportedModelError(
+                f"`{tensor.name}` in `{path}` is stored as {tensor.dtype}, a quantised dtype",
+                hint="give the unquantised checkpoint of the same model, or a `.gguf` file",
+            )
+
+
+def _read_tensors(model_dir: Path) -> list[TensorInfo]:
+    """The tensors of the files that loading reads: one, or the shards of the index; no copies."""
     single = model_dir / "model.safetensors"
-    index = model_dir / "model.safetensors.index.json"
     if single.is_file():
-        return [single]
+        return read_header(single)
+    index = model_dir / "model.safetensors.index.json"
     if not index.is_file():
         return []
+    shard_of = _read_index(index)
+    names = sorted(set(shard_of.values()))
+    missing = [name for name in names if not (model_dir / name).is_file()]
+    if missing:
+        raise _damaged(model_dir, f"lacks {len(missing)} of {len(names)} files: `{missing[0]}`")
+    shards = {name: read_header(model_dir / name) for name in names}
+    found: dict[str, str] = {}
+    for shard, tensors in shards.items():
+        for tensor in tensors:
+            other = found.setdefault(tensor.name, shard)
+            if other != shard:
+                raise _damaged(model_dir, f"has `{tensor.name}` in `{other}` and in `{shard}`")
+    absent = sorted(shard_of.items() - found.items())
+    if absent:
+        name, shard = absent[0]
+        raise _damaged(index, f"says that `{name}` is in `{shard}`, and it is not there")
+    return [tensor for tensors in shards.values() for tensor in tensors]
+
+
+def _read_index(index: Path) -> dict[str, str]:
+    """The shard of every tensor."""
     try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        paths = [model_dir / name for name in shards]
+        shard_of = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        are_names = all(name and Path(name).name == name for name in shard_of.values())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(index, "is no index of safetensors files") from error
-    missing = [path.name for path in paths if not path.is_file()]
-    if missing:
-        raise _damaged(model_dir, f"lacks {len(missing)} of {len(paths)} files: `{missing[0]}`")
-    return paths
+    if not shard_of or not are_names:
+        raise _damaged(index, "is no index of safetensors files")
+    return dict(shard_of)
 
 
 def _main_dtype(tensors: Iterable[TensorInfo]) -> str:

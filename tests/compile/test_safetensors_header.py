@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 
-from neuron_llm.compile.safetensors_header import TensorInfo, read_header, summarise_weights
+from neuron_llm.compile.safetensors_header import (
+    TensorInfo,
+    read_header,
+    read_shapes,
+    summarise_weights,
+)
 from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
 
 TENSORS: dict[str, npt.NDArray[Any]] = {
@@ -24,8 +29,8 @@ def write_raw(path: Path, header: object, data_bytes: int = 0) -> Path:
     return path
 
 
-def entry(dtype: str, num_elements: int = 4) -> dict[str, object]:
-    return {"dtype": dtype, "shape": [num_elements], "data_offsets": [0, num_elements]}
+def entry(dtype: str, num_bytes: int = 4, shape: tuple[int, ...] = (4,)) -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [0, num_bytes]}
 
 
 def test_reads_names_dtypes_and_sizes(tmp_path: Path) -> None:
@@ -74,12 +79,92 @@ def test_missing_shard_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", "{}", '{"weight_map": 1}', '{"weight_map": {"a": 1}}']
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        '{"weight_map": 1}',
+        '{"weight_map": null}',
+        '{"weight_map": []}',
+        '{"weight_map": {}}',
+        '{"weight_map": {"a": 1}}',
+        '{"weight_map": {"a": null}}',
+        '{"weight_map": {"a": ["m-1.safetensors"]}}',
+        '{"weight_map": {"a": ""}}',
+        '{"weight_map": {"a": "../m-1.safetensors"}}',
+        '{"weight_map": {"a": "/etc/passwd"}}',
+    ],
 )
 def test_broken_index_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "model.safetensors.index.json").write_text(content)
-    with pytest.raises(ModelNotFoundError, match="is no index of safetensors files"):
+    write_shards(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(content)
+    for read in (summarise_weights, read_shapes):
+        with pytest.raises(ModelNotFoundError) as caught:
+            read(tmp_path)
+        assert caught.value.message == f"`{index}` is no index of safetensors files"
+
+
+def test_weight_that_its_shard_lacks_is_named(tmp_path: Path) -> None:
+    write_shards(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    shard_of = {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-1.safetensors"}
+    index.write_text(json.dumps({"weight_map": shard_of}))
+    with pytest.raises(ModelNotFoundError) as caught:
         summarise_weights(tmp_path)
+    assert caught.value.message == (
+        f"`{index}` says that `c` is in `m-1.safetensors`, and it is not there"
+    )
+    shard_of = {"a": "m-2.safetensors", "b": "m-1.safetensors"}
+    index.write_text(json.dumps({"weight_map": shard_of}))
+    with pytest.raises(ModelNotFoundError, match=r"`a` is in `m-2\.safetensors`, and it is not"):
+        summarise_weights(tmp_path)
+
+
+def test_weight_in_two_shards_is_named(tmp_path: Path) -> None:
+    write_shards(tmp_path)
+    both = {"a": TENSORS["a"], "b": TENSORS["a"]}
+    save_file(both, tmp_path / "m-2.safetensors")
+    with pytest.raises(ModelNotFoundError) as caught:
+        read_shapes(tmp_path)
+    assert caught.value.message == (
+        f"`{tmp_path}` has `a` in `m-1.safetensors` and in `m-2.safetensors`"
+    )
+
+
+def test_every_shard_is_looked_into(tmp_path: Path) -> None:
+    write_shards(tmp_path)
+    path = tmp_path / "m-2.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ModelNotFoundError, match=r"m-2\.safetensors` is cut short"):
+        summarise_weights(tmp_path)
+
+
+def test_one_file_goes_before_an_index(tmp_path: Path) -> None:
+    write_shards(tmp_path)
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    assert sorted(read_shapes(tmp_path)) == sorted(TENSORS)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"a": entry("F32", 12, (4,))},
+        {"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}},
+        {"a": entry("F32", 4, (1,)), "b": entry("F32", 4, (1,))},
+        {"a": entry("F99", 4, (1,))},
+    ],
+    ids=["too few bytes", "a hole", "shared bytes", "unknown dtype"],
+)
+def test_numbers_that_are_not_where_the_header_says_are_damage(
+    tmp_path: Path, entries: dict[str, object]
+) -> None:
+    path = write_raw(tmp_path / "m.safetensors", entries, 16)
+    with pytest.raises(ModelNotFoundError, match="is no safetensors file: "):
+        read_header(path)
 
 
 def test_file_cut_short_is_found_by_its_length(tmp_path: Path) -> None:
@@ -101,7 +186,7 @@ def test_lfs_pointer_is_recognised(tmp_path: Path) -> None:
     assert caught.value.hint == "run `git lfs pull` in the model's directory"
 
 
-@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "U8", "I8", "F4"])
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "F6_E2M3", "U8", "I8", "F4"])
 def test_quantised_weights_are_refused(tmp_path: Path, dtype: str) -> None:
     write_raw(tmp_path / "model.safetensors", {"w": entry(dtype)}, 4)
     with pytest.raises(UnsupportedModelError, match=f"`w` in .* is stored as {dtype}"):
@@ -109,7 +194,7 @@ def test_quantised_weights_are_refused(tmp_path: Path, dtype: str) -> None:
 
 
 def test_integers_are_no_weights(tmp_path: Path) -> None:
-    write_raw(tmp_path / "model.safetensors", {"ids": entry("I64")}, 4)
+    write_raw(tmp_path / "model.safetensors", {"ids": entry("I64", 32)}, 32)
     assert summarise_weights(tmp_path) is None
 
 
