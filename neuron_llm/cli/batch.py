@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from neuron_llm.report.padding import PaddingAccount
 from neuron_llm.runtime.batch import BatchOptions, BatchResult, run_batch
 from neuron_llm.runtime.duplicate_ids import check_unique_ids
 from neuron_llm.runtime.engine import Engine
+from neuron_llm.runtime.metrics import RunMetrics
 from neuron_llm.runtime.prompts import PromptReader, open_prompts
 from neuron_llm.runtime.records import OrderedRecordWriter
 
@@ -75,7 +77,7 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
         result = _run(job, (engine, reader, stream), console)
     if not result.num_ok + result.num_failed:
         console.warn(f"no prompts in `{job.prompts}`")
-    for warning in reader.warnings():
+    for warning in (*reader.warnings(), *_prefix_caching_warnings(job.manifest, result.metrics)):
         console.warn(warning)
     if trace is not None and trace.failure is not None:
         reason = trace.failure.strerror or str(trace.failure)
@@ -99,6 +101,17 @@ def _run(
         except KeyboardInterrupt:
             console.notice(f"interrupted: {counted(status.num_done, 'line')} done")
             raise
+
+
+def _prefix_caching_warnings(manifest: Manifest, metrics: RunMetrics) -> Iterator[str]:
+    """Only whole blocks are shared, and a prompt's last token is always computed."""
+    settings, longest = manifest.settings, metrics.max_prompt_tokens
+    is_shared = settings.enable_prefix_caching and metrics.num_completed > 1
+    if is_shared and longest <= settings.block_size:
+        yield (
+            f"prefix caching could not hit: no prompt (at most {longest} tokens) spans a full block"
+            f" of {settings.block_size} tokens and one more; compile with a smaller `block_size`"
+        )
 
 
 def _summary_json(

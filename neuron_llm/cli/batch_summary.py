@@ -11,7 +11,7 @@ from neuron_llm.cli.table import render_table
 from neuron_llm.report.padding import PaddingAccount
 
 _LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2el_ms": "E2EL"}
-_STATISTICS = ("mean", "p50", "p90", "p99")
+_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 
 
 def render_summary(metrics: Mapping[str, Any], account: PaddingAccount) -> str:

@@ -44,7 +44,21 @@ def run_command(
     temperature: Annotated[float | None, typer.Option(help="From 0 (greedy) to 2.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Over 0, up to 1.")] = None,
     top_k: Annotated[int | None, typer.Option(help="0 for all tokens.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Relative to the likeliest, 0 to 1.")] = None,
     seed: Annotated[int | None, typer.Option(help="Makes the draws repeatable.")] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Over 1, prompt and output tokens are less likely.")
+    ] = None,
+    presence_penalty: Annotated[
+        float | None, typer.Option(help="-2 to 2, off tokens that the output has.")
+    ] = None,
+    frequency_penalty: Annotated[
+        float | None, typer.Option(help="-2 to 2, the same for each time.")
+    ] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Completions per prompt.")] = None,
+    logprobs: Annotated[
+        int | None, typer.Option(help="Most likely tokens per output token to record.")
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most output tokens.")] = None,
     min_tokens: Annotated[int | None, typer.Option(help="No stop before so many.")] = None,
     stop: Annotated[
@@ -77,7 +91,13 @@ def run_command(
             "temperature": temperature,
             "top_p": top_p,
             "top_k": top_k,
+            "min_p": min_p,
             "seed": seed,
+            "repetition_penalty": repetition_penalty,
+            "presence_penalty": presence_penalty,
+            "frequency_penalty": frequency_penalty,
+            "n": n,
+            "logprobs": logprobs,
             "max_tokens": max_tokens,
             "min_tokens": min_tokens,
             "stop": stop,
@@ -92,6 +112,8 @@ def run_command(
             "--trace-out": trace_out,
             "--token-ids": token_ids,
             "--json": json_output,
+            "--n": n is not None,
+            "--logprobs": logprobs is not None,
         },
         {"--raw": raw},
         is_batch=prompts is not None,
@@ -101,7 +123,7 @@ def run_command(
     if json_output and output is None:
         raise typer.BadParameter("`--json` needs `-o FILE`: without it, stdout has the records")
     directory, manifest = choose_artifact(artifact, console)
-    defaults = generation_fields(directory, console)
+    defaults = generation_fields(directory)
     chat_template = None if template is None else read_template(template)
     if prompts is None:
         from neuron_llm.cli.chat import ChatJob, run_chat

@@ -9,9 +9,8 @@ from typing import Any
 
 import typer
 
-from neuron_llm.cli.console import Console
 from neuron_llm.errors import ArtifactError, RequestError
-from neuron_llm.runtime.sampling_params import GenerationDefaults, SamplingParams
+from neuron_llm.runtime.sampling_params import SamplingParams, generation_config_fields
 
 _GENERATION_CONFIG = "generation_config.json"
 
@@ -31,8 +30,8 @@ def given_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def generation_fields(artifact_dir: Path, console: Console) -> dict[str, Any]:
-    """Return what the model's `generation_config.json` says, and warn of what is not followed.
+def generation_fields(artifact_dir: Path) -> dict[str, Any]:
+    """Return what the model's `generation_config.json` says.
 
     Raises:
         ArtifactError: the file is damaged.
@@ -42,13 +41,11 @@ def generation_fields(artifact_dir: Path, console: Console) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if not isinstance(config, dict):
             raise ValueError("it is no JSON object")
-        defaults = GenerationDefaults.from_generation_config(config)
-        SamplingParams.merged(defaults.fields, {"max_tokens": None})
+        fields = generation_config_fields(config)
+        SamplingParams.merged(fields, {"max_tokens": None})
     except (OSError, ValueError, RecursionError, RequestError) as error:
         raise ArtifactError(
             f"`{path}` cannot be used: {error}",
             hint="compile again with a model whose file is right: `neuron-llm compile CONFIG`",
         ) from error
-    for name, value in defaults.not_followed.items():
-        console.warn(f"`{name}: {value}` of the model's `{_GENERATION_CONFIG}` is not followed")
-    return defaults.fields
+    return fields

@@ -20,9 +20,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from neuron_llm.runtime.artifact import Artifact
-from neuron_llm.runtime.engine import Engine, ExecutedStep, PlannedStep, ignore_step
+from neuron_llm.runtime.engine import Engine, ignore_step
 from neuron_llm.runtime.observer import EngineObserver
 from neuron_llm.runtime.outputs import StepOutput
+from neuron_llm.runtime.planned_step import ExecutedStep, PlannedStep
 from neuron_llm.scheduler import NeuronAsyncScheduler, NeuronScheduler
 from neuron_llm.scheduler.step_record import StepRecord
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.engine import Engine
 from neuron_llm.runtime.metrics import RunMetrics
-from neuron_llm.runtime.outputs import RequestOutput
+from neuron_llm.runtime.openai_logprobs import LogprobsForm, chat_logprobs, completion_logprobs
+from neuron_llm.runtime.outputs import RequestOutput, RequestTimes
 from neuron_llm.runtime.prompt_lines import BadLine, PromptId, PromptLine
 from neuron_llm.runtime.records import OrderedRecordWriter, OutputRecord
 from neuron_llm.runtime.sampling_params import SamplingParams
@@ -23,7 +25,7 @@ MAX_HELD_RECORDS = 4096
 """So many finished records may wait for an earlier one before no new line is started."""
 
 _QUEUE_FACTOR = 2
-"""Requests in the engine per slot: whenever one ends, the next is waiting already."""
+"""Completions in the engine per slot: whenever one ends, the next is waiting already."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class BatchResult:
 class _Line:
     id: PromptId
     index: int
+    n: int
+    logprobs_form: LogprobsForm
 
 
 class _Job:
@@ -90,7 +94,7 @@ class _Job:
         self.options = options
         self.on_progress = on_progress
         self.metrics = RunMetrics()
-        self.max_requests = _QUEUE_FACTOR * engine.scheduler.max_num_seqs
+        self.max_completions = _QUEUE_FACTOR * engine.scheduler.max_num_seqs
         self.started: dict[str, _Line] = {}
 
     def run(self, lines: Iterator[PromptLine | BadLine]) -> None:
@@ -112,7 +116,8 @@ class _Job:
         self.writer.write_held()
 
     def _has_room(self) -> bool:
-        return len(self.started) < self.max_requests and self.writer.num_held < MAX_HELD_RECORDS
+        num_completions = sum(line.n for line in self.started.values())
+        return num_completions < self.max_completions and self.writer.num_held < MAX_HELD_RECORDS
 
     def _start(self, line: PromptLine | BadLine) -> None:
         if isinstance(line, BadLine):
@@ -132,7 +137,7 @@ class _Job:
             message = f"line {line.line_number}: {error.message}"
             self._fail(OutputRecord.failed(line.id, line.index, error.code, message))
             return
-        self.started[request_id] = _Line(line.id, line.index)
+        self.started[request_id] = _Line(line.id, line.index, params.n, _form_of(line, params))
 
     def _encode(self, line: PromptLine) -> list[int]:
         if line.messages is not None:
@@ -146,13 +151,18 @@ class _Job:
 
     def _finish(self, output: RequestOutput) -> None:
         line = self.started.pop(output.request_id)
-        with_token_ids = self.options.include_token_ids
-        record = OutputRecord.of_output(line.id, line.index, output, with_token_ids=with_token_ids)
+        record = OutputRecord.of_output(
+            line.id,
+            line.index,
+            output,
+            with_token_ids=self.options.include_token_ids,
+            logprobs_form=line.logprobs_form,
+        )
         if record.error is not None:
             self._fail(record)
             return
         self.metrics.add(
-            output.times,
+            *(RequestTimes(output.times.arrival, one.token_times) for one in output.outputs),
             num_prompt_tokens=len(output.prompt_token_ids),
             num_cached_tokens=output.num_cached_tokens,
         )
@@ -173,6 +183,12 @@ class _Job:
 def _default_fields(line: PromptLine) -> dict[str, Any]:
     """A reply to messages may fill the context, as in a chat; a prompt gets vLLM's default."""
     return {"max_tokens": None} if line.messages is not None else {}
+
+
+def _form_of(line: PromptLine, params: SamplingParams) -> LogprobsForm:
+    if line.messages is None or params.logprobs is None:
+        return completion_logprobs
+    return partial(chat_logprobs, num_top=params.logprobs)
 
 
 def run_batch(

@@ -25,7 +25,8 @@ class ChatSession:
         raw: continue plain text, without a template.
 
     Raises:
-        RequestError: there is no template (code `no_chat_template`), or the one given is wrong.
+        RequestError: there is no template (code `no_chat_template`), the one given is wrong, or
+            `params` asks for several replies (code `invalid_sampling`).
     """
 
     def __init__(
@@ -36,6 +37,10 @@ class ChatSession:
         template: str | None = None,
         raw: bool = False,
     ) -> None:
+        if params.n > 1:
+            raise RequestError(
+                f"`n` is {params.n}, but a chat goes on from one reply", code="invalid_sampling"
+            )
         self._engine = engine
         self._params = params
         self._template = template

@@ -1,4 +1,4 @@
-"""Mean and percentiles of values that come one at a time. Knows no torch."""
+"""Mean, greatest and percentiles of values that come one at a time. Knows no torch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ MAX_SAMPLES = 1_000_000
 class Distribution:
     """A collection of numbers in bounded memory.
 
-    Count, sum and so the mean are exact. Percentiles are exact up to `max_samples` values, and
-    beyond that those of a uniform random sample of so many.
+    Count, greatest, sum and so the mean are exact. Percentiles are exact up to `max_samples`
+    values, and beyond that those of a uniform random sample of so many.
 
     Args:
         max_samples: the most values to keep, eight bytes each.
+
+    Attributes:
+        num_values: how many there have been.
+        maximum: the greatest; None without values.
     """
 
     def __init__(self, values: Iterable[float] = (), *, max_samples: int = MAX_SAMPLES) -> None:
@@ -26,6 +30,7 @@ class Distribution:
         self._random = random.Random(0)
         self._sum = 0.0
         self.num_values = 0
+        self.maximum: float | None = None
         for value in values:
             self.add(value)
 
@@ -33,6 +38,7 @@ class Distribution:
         """Add one value."""
         self.num_values += 1
         self._sum += value
+        self.maximum = value if self.maximum is None else max(self.maximum, value)
         if len(self._samples) < self._max_samples:
             self._samples.append(value)
             return

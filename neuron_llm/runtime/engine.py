@@ -9,61 +9,35 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.artifact import Artifact
+from neuron_llm.runtime.bad_words import bad_words_token_ids
 from neuron_llm.runtime.detokenizer import IncrementalDetokenizer
 from neuron_llm.runtime.live_request import LiveRequest
 from neuron_llm.runtime.observer import EngineObserver, NoObserver
 from neuron_llm.runtime.outputs import RequestOutput, StepOutput
-from neuron_llm.runtime.prepared_step import PreparedStep, SampledStep
+from neuron_llm.runtime.parallel_sampling import ParallelSampling
+from neuron_llm.runtime.planned_step import ExecutedStep, PlannedStep
+from neuron_llm.runtime.prepared_step import SampledStep
+from neuron_llm.runtime.request_logprobs import RequestLogprobs
 from neuron_llm.runtime.runner import ModelRunner
 from neuron_llm.runtime.sampler import Sampler
 from neuron_llm.runtime.sampling_params import SamplingParams
+from neuron_llm.runtime.sampling_state import SamplingState
+from neuron_llm.runtime.token_texts import TokenTexts
 from neuron_llm.runtime.tokenizer import Tokenizer, eos_token_ids
+from neuron_llm.runtime.vocabulary_check import check_prompt, check_sampling
 from neuron_llm.scheduler import (
     EngineCoreOutput,
     NeuronScheduler,
     Request,
     RequestStatus,
-    SchedulerOutput,
-    SchedulerStats,
 )
 from neuron_llm.scheduler.step_record import StepRecord
 from neuron_llm.scheduler.step_trace import Span, StepTrace, Stopwatch
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PlannedStep:
-    """A step that has been scheduled.
-
-    Attributes:
-        scheduler_output: what it computes.
-        stats: the queues when it was scheduled.
-        prepared: its graph and inputs.
-        stopwatch: what the host does for it.
-    """
-
-    scheduler_output: SchedulerOutput
-    stats: SchedulerStats
-    prepared: PreparedStep
-    stopwatch: Stopwatch
-
-
-@dataclass(frozen=True)
-class ExecutedStep:
-    """What a step has given.
-
-    Attributes:
-        graph: when its graph ran; named after the bucket.
-        sampled: the tokens.
-    """
-
-    graph: Span
-    sampled: SampledStep
 
 
 def ignore_step(_: StepRecord) -> None:
@@ -112,7 +86,9 @@ class Engine:
         self.on_step = on_step
         self._observer = observer or NoObserver()
         self._clock = clock
+        self._token_texts = TokenTexts(self.tokenizer)
         self._live: dict[str, LiveRequest] = {}
+        self._parallel = ParallelSampling()
 
     def add_request(
         self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams
@@ -122,9 +98,34 @@ class Engine:
         Raises:
             RequestError: it can never be run; nothing is queued.
         """
-        self._check_token_ids(prompt_token_ids)
-        max_model_len = self.scheduler.max_model_len
-        room = max(max_model_len - len(prompt_token_ids), 1)
+        vocab_size = self.artifact.manifest.model.vocab_size
+        check_prompt(prompt_token_ids, vocab_size)
+        bad_words = bad_words_token_ids(self.tokenizer, params.bad_words)
+        check_sampling(params, bad_words, vocab_size)
+        if request_id in self._parallel or (params.n > 1 and request_id in self._live):
+            raise RequestError(
+                f"an unfinished request has the id `{request_id}`",
+                code="duplicate_request_id",
+                hint="give every request an id of its own",
+            )
+        sequence_ids = ParallelSampling.sequence_ids(request_id, params.n)
+        added: list[str] = []
+        try:
+            for index, sequence_id in enumerate(sequence_ids):
+                state = self.runner.sampler.new_state(
+                    sequence_id, params, prompt_token_ids, bad_words, index
+                )
+                self._add_sequence(prompt_token_ids, state)
+                added.append(sequence_id)
+        except RequestError:
+            self._abort_sequences(added)
+            raise
+        self._parallel.begin(request_id, sequence_ids)
+
+    def _add_sequence(self, prompt_token_ids: Sequence[int], state: SamplingState) -> None:
+        """Queue one completion of a request."""
+        request_id, params = state.request_id, state.params
+        room = max(self.scheduler.max_model_len - len(prompt_token_ids), 1)
         request = Request(
             request_id=request_id,
             prompt_token_ids=prompt_token_ids,
@@ -133,20 +134,32 @@ class Engine:
             eos_token_ids=frozenset(self.eos_token_ids),
             stop_token_ids=frozenset(params.stop_token_ids),
             ignore_eos=params.ignore_eos,
+            skip_reading_prefix_cache=state.num_prompt_logprobs is not None,
             arrival_time=self._clock(),
         )
         self.scheduler.add_request(request)
-        self.runner.add_sampling(request_id, params)
-        detokenizer = IncrementalDetokenizer(self.tokenizer, prompt_token_ids, params)
+        self.runner.add_sampling(request_id, state)
         self._live[request_id] = LiveRequest(
-            request_id, prompt_token_ids, detokenizer, request.arrival_time
+            request_id,
+            prompt_token_ids,
+            IncrementalDetokenizer(self.tokenizer, prompt_token_ids, params),
+            request.arrival_time,
+            RequestLogprobs(
+                self._token_texts, prompt_token_ids, with_output=params.logprobs is not None
+            ),
         )
         self._observer.on_request_added(request_id, request.arrival_time)
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[RequestOutput]:
         """End requests now; return what they have got. Unknown ids are ignored."""
-        ended = self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
-        return [self._end(request_id, "abort") for request_id in ended]
+        ended = self._abort_sequences(self._parallel.expand(request_ids))
+        outputs = (StepOutput(result.request_id, "", result) for result in ended)
+        results = (self._parallel.outside(output).result for output in outputs)
+        return [result for result in results if result is not None]
+
+    def _abort_sequences(self, sequence_ids: Iterable[str]) -> list[RequestOutput]:
+        ended = self.scheduler.finish_requests(sequence_ids, RequestStatus.FINISHED_ABORTED)
+        return [self._end(sequence_id, "abort") for sequence_id in ended]
 
     def has_unfinished_requests(self) -> bool:
         """Whether another step has anything to do."""
@@ -176,6 +189,7 @@ class Engine:
         self.scheduler = self.scheduler_class(self.scheduler.config)
         self.runner.forget_requests()
         self._live.clear()
+        self._parallel.clear()
 
     def _plan_step(self) -> PlannedStep | None:
         """Schedule a step and prepare its inputs; None if there is nothing to compute."""
@@ -192,31 +206,45 @@ class Engine:
 
     def _execute_step(self, step: PlannedStep) -> ExecutedStep:
         """Run the graph and pick the tokens."""
-        started = self._clock()
-        logits = self.runner.run(step.prepared)
-        graph = Span(step.prepared.bucket.name, started, self._clock())
+        prepared, graphs = step.prepared, []
+        for call in prepared.calls:
+            started = self._clock()
+            logits = self.runner.run(prepared, call)
+            graphs.append(Span(call.bucket.name, started, self._clock()))
+            if prepared.prompt_scores is not None:
+                with step.stopwatch.time("sample"):
+                    logits = self.runner.score_prompt(prepared.prompt_scores, call, logits)
         with step.stopwatch.time("sample"):
-            return ExecutedStep(graph, self.runner.sample(step.prepared, logits))
+            return ExecutedStep(tuple(graphs), self.runner.sample(prepared, logits))
 
     def _complete(self, step: PlannedStep, executed: ExecutedStep) -> list[StepOutput]:
         """Take in what a step has given, and tell what it cost."""
-        graph, sampled = executed.graph, executed.sampled
+        sampled = executed.sampled
         with step.stopwatch.time("update"):
             core_outputs = self.scheduler.update_from_output(step.scheduler_output, sampled.output)
         with step.stopwatch.time("publish"):
-            outputs = [*map(self._publish, core_outputs), *self._end_failed(sampled)]
-        record = step.prepared.record(graph.ended - graph.started)
-        self.on_step(record)
-        self._observer.on_step(StepTrace(record, step.stats, graph, tuple(step.stopwatch.spans)))
-        _logger.debug("%s, %.3f ms: %s", graph.name, record.seconds * 1000, step.stats)
+            outputs = [self._publish(output, sampled) for output in core_outputs]
+            outputs += self._end_failed(sampled)
+            outputs = [self._parallel.outside(output) for output in outputs]
+        self._tell(step, executed.graphs)
         return outputs
 
-    def _publish(self, output: EngineCoreOutput) -> StepOutput:
+    def _tell(self, step: PlannedStep, graphs: Sequence[Span]) -> None:
+        """Tell what each graph of a step cost; the host's work is told with the first."""
+        num_cached_tokens, spans = step.prepared.num_cached_tokens, tuple(step.stopwatch.spans)
+        for call, graph in zip(step.prepared.calls, graphs, strict=True):
+            record = call.record(graph.ended - graph.started, num_cached_tokens)
+            self.on_step(record)
+            self._observer.on_step(StepTrace(record, step.stats, graph, spans))
+            _logger.debug("%s, %.3f ms: %s", graph.name, record.seconds * 1000, step.stats)
+            num_cached_tokens, spans = 0, ()
+
+    def _publish(self, output: EngineCoreOutput, sampled: SampledStep) -> StepOutput:
         """Turn a request's new tokens into text; end it if the text holds a stop string."""
         request_id, live, now = output.request_id, self._live[output.request_id], self._clock()
         if not live.has_tokens:
             self._observer.on_first_token(request_id, now)
-        new_text = live.add(output, now)
+        new_text = live.add(output, sampled, now)
         result = None
         if live.stop_string is not None:
             # The scheduler knows no text: for it the request may still be running.
@@ -248,12 +276,3 @@ class Engine:
         self._observer.on_request_ended(request_id, self._clock(), finish_reason)
         live = self._live.pop(request_id)
         return live.end(finish_reason, stop_reason=stop_reason, error=error)
-
-    def _check_token_ids(self, token_ids: Sequence[int]) -> None:
-        vocab_size = self.artifact.manifest.model.vocab_size
-        for token_id in token_ids:
-            if not 0 <= token_id < vocab_size:
-                raise RequestError(
-                    f"token id {token_id} is outside the vocabulary (0 to {vocab_size - 1})",
-                    code="invalid_token_id",
-                )

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from neuron_llm.runtime.detokenizer import IncrementalDetokenizer
 from neuron_llm.runtime.outputs import CompletionOutput, RequestOutput, RequestTimes
+from neuron_llm.runtime.prepared_step import SampledStep
+from neuron_llm.runtime.request_logprobs import RequestLogprobs
 from neuron_llm.scheduler import EngineCoreOutput, FinishReason
 
 
@@ -17,6 +19,7 @@ class LiveRequest:
         prompt_token_ids: its prompt.
         detokenizer: turns its tokens into text.
         arrival: when it was added.
+        logprobs: collects its log probabilities.
     """
 
     def __init__(
@@ -25,11 +28,13 @@ class LiveRequest:
         prompt_token_ids: Sequence[int],
         detokenizer: IncrementalDetokenizer,
         arrival: float,
+        logprobs: RequestLogprobs,
     ) -> None:
         self._request_id = request_id
         self._prompt_token_ids = tuple(prompt_token_ids)
         self._detokenizer = detokenizer
         self._arrival = arrival
+        self._logprobs = logprobs
         self._token_ids: list[int] = []
         self._token_times: list[float] = []
         self._num_cached_tokens = 0
@@ -44,8 +49,9 @@ class LiveRequest:
         """The stop string that its text has come to, which ends it."""
         return self._detokenizer.stop_reason
 
-    def add(self, output: EngineCoreOutput, at: float) -> str:
-        """Take in new tokens and return the text that they add."""
+    def add(self, output: EngineCoreOutput, sampled: SampledStep, at: float) -> str:
+        """Take in new tokens of a step and return the text that they add."""
+        self._logprobs.add_step(output.request_id, sampled)
         self._num_cached_tokens = output.num_cached_tokens
         self._token_ids.extend(output.new_token_ids)
         self._token_times.extend([at] * len(output.new_token_ids))
@@ -69,18 +75,23 @@ class LiveRequest:
         """Return the whole of it."""
         if finish_reason in ("abort", "error"):
             self._detokenizer.cut()
+        times = RequestTimes(self._arrival, tuple(self._token_times))
         completion = CompletionOutput(
             index=0,
             text=self._detokenizer.text,
             token_ids=tuple(self._token_ids),
             finish_reason=finish_reason,
             stop_reason=stop_reason,
+            logprobs=self._logprobs.of_output,
+            cumulative_logprob=self._logprobs.cumulative,
+            token_times=times.tokens,
         )
         return RequestOutput(
             request_id=self._request_id,
             prompt_token_ids=self._prompt_token_ids,
             outputs=(completion,),
             num_cached_tokens=self._num_cached_tokens,
-            times=RequestTimes(self._arrival, tuple(self._token_times)),
+            times=times,
             error=error,
+            prompt_logprobs=self._logprobs.of_prompt,
         )

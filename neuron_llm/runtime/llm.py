@@ -36,7 +36,7 @@ class LLM:
         prompts: Prompts,
         sampling_params: SamplingParams | Iterable[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
-        """Return the completion of each prompt, in order.
+        """Return what each prompt came to, in order: `n` completions, by index.
 
         Args:
             prompts: texts, lists of token ids, or vLLM's `{"prompt": …}` and

@@ -88,31 +88,36 @@ class RunMetrics:
         self.num_completed = 0
         self.num_failed = 0
         self.num_prompt_tokens = 0
+        self.max_prompt_tokens = 0
         self.num_cached_tokens = 0
         self.num_output_tokens = 0
 
     def add(
-        self, times: RequestTimes, *, num_prompt_tokens: int, num_cached_tokens: int = 0
+        self, *completions: RequestTimes, num_prompt_tokens: int, num_cached_tokens: int = 0
     ) -> None:
         """Count a request that finished.
 
+        Each completion has latencies of its own; the request is within the targets if all are.
+
         Args:
-            times: when it came and when its tokens came, at least one.
+            completions: of each, when the request came and when its tokens came, at least one.
             num_prompt_tokens: tokens of its prompt.
             num_cached_tokens: how many of them were found in the prefix cache.
         """
-        latency = RequestLatency.of(times)
         self.num_completed += 1
         self.num_prompt_tokens += num_prompt_tokens
+        self.max_prompt_tokens = max(self.max_prompt_tokens, num_prompt_tokens)
         self.num_cached_tokens += num_cached_tokens
-        self.num_output_tokens += len(times.tokens)
-        self._ttft.add(latency.ttft_ms)
-        self._e2el.add(latency.e2el_ms)
-        if latency.tpot_ms is not None:
-            self._tpot.add(latency.tpot_ms)
-        for gap in latency.itls_ms:
-            self._itl.add(gap)
-        if self._targets is not None and self._targets.are_met_by(latency):
+        latencies = [RequestLatency.of(times) for times in completions]
+        for latency, times in zip(latencies, completions, strict=True):
+            self.num_output_tokens += len(times.tokens)
+            self._ttft.add(latency.ttft_ms)
+            self._e2el.add(latency.e2el_ms)
+            if latency.tpot_ms is not None:
+                self._tpot.add(latency.tpot_ms)
+            for gap in latency.itls_ms:
+                self._itl.add(gap)
+        if self._targets is not None and all(map(self._targets.are_met_by, latencies)):
             self._num_good += 1
 
     def add_failure(self) -> None:
@@ -157,4 +162,5 @@ def _rate(count: int, duration_s: float) -> float | None:
 def _summary(distribution: Distribution) -> dict[str, float | None]:
     names = [f"p{percent}" for percent in PERCENTS]
     percentiles = distribution.percentiles(PERCENTS)
-    return {"mean": distribution.mean, **dict(zip(names, percentiles, strict=True))}
+    shares = dict(zip(names, percentiles, strict=True))
+    return {"mean": distribution.mean, **shares, "max": distribution.maximum}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neuron_llm.backends.inputs import GraphInputs, StepTokens
-from neuron_llm.runtime.sampler import InvalidLogitsError, SamplingState
+from neuron_llm.runtime.logprobs import PromptScores, TokenLogprobs
+from neuron_llm.runtime.sampler import InvalidLogitsError
+from neuron_llm.runtime.sampling_state import SamplingState
 from neuron_llm.scheduler import Bucket, ModelRunnerOutput
 from neuron_llm.scheduler.step_record import StepRecord
 
@@ -19,12 +22,14 @@ class RunnerRequest:
         num_prompt_tokens: how many of them are the prompt.
         block_ids: the block table.
         sampling: how its tokens are picked.
+        prompt_scores: the log probabilities of its prompt; None if nobody wants them.
     """
 
     token_ids: list[int]
     num_prompt_tokens: int
     block_ids: list[int]
     sampling: SamplingState
+    prompt_scores: PromptScores | None
 
 
 @dataclass(frozen=True)
@@ -47,43 +52,70 @@ class Row:
 
 
 @dataclass(frozen=True)
-class PreparedStep:
-    """A step that only waits for its graph, and perhaps for tokens of the step before.
+class GraphCall:
+    """One run of a graph.
 
     Attributes:
         bucket: the graph.
         inputs: its padded inputs.
-        rows: one per request, in batch order.
-        num_cached_tokens: prompt tokens that a request starting here found in the prefix cache.
+        num_seqs: real rows of logits.
+        num_tokens: real tokens.
+        num_context_tokens: tokens visible to attention, summed over the real rows.
     """
 
     bucket: Bucket
     inputs: GraphInputs
+    num_seqs: int
+    num_tokens: int
+    num_context_tokens: int
+
+    @classmethod
+    def of(cls, bucket: Bucket, inputs: GraphInputs, rows: Sequence[StepTokens]) -> GraphCall:
+        """Return the call that computes `rows`, for which `inputs` has been built."""
+        num_tokens = sum(len(row.token_ids) for row in rows)
+        num_context_tokens = num_tokens + sum(row.num_computed_tokens for row in rows)
+        return cls(bucket, inputs, len(rows), num_tokens, num_context_tokens)
+
+    def record(self, seconds: float, num_cached_tokens: int) -> StepRecord:
+        """Return what the call cost."""
+        return StepRecord(
+            bucket=self.bucket,
+            num_seqs=self.num_seqs,
+            num_tokens=self.num_tokens,
+            num_context_tokens=self.num_context_tokens,
+            num_cached_tokens=num_cached_tokens,
+            seconds=seconds,
+        )
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """A step that only waits for its graph, and perhaps for tokens of the step before.
+
+    Attributes:
+        calls: the one run of a graph; several for a chunk of a prompt whose log probabilities are
+            wanted.
+        rows: one per request, in batch order.
+        num_cached_tokens: prompt tokens that a request starting here found in the prefix cache.
+        prompt_scores: where the log probabilities of the chunk go; None if nobody wants them.
+    """
+
+    calls: tuple[GraphCall, ...]
     rows: tuple[Row, ...]
     num_cached_tokens: int
+    prompt_scores: PromptScores | None
 
     def fill_placeholders(self) -> None:
         """Put the tokens that have been sampled since into `input_ids`.
 
         A request that got none has ended; its row computes token 0, and nobody reads the result.
         """
-        input_ids = self.inputs.input_ids.numpy()
+        # A token can be missing only in a decode step, which is one call.
+        input_ids = self.calls[0].inputs.input_ids.numpy()
         for index, row in enumerate(self.rows):
             position = row.tokens.num_computed_tokens
             if row.lacks_token and position < len(row.request.token_ids):
                 input_ids[index] = row.request.token_ids[position]
-
-    def record(self, seconds: float) -> StepRecord:
-        """Return what the step cost."""
-        num_tokens = sum(len(row.tokens.token_ids) for row in self.rows)
-        return StepRecord(
-            bucket=self.bucket,
-            num_seqs=len(self.rows),
-            num_tokens=num_tokens,
-            num_context_tokens=num_tokens + sum(r.tokens.num_computed_tokens for r in self.rows),
-            num_cached_tokens=self.num_cached_tokens,
-            seconds=seconds,
-        )
 
 
 @dataclass(frozen=True)
@@ -93,7 +125,12 @@ class SampledStep:
     Attributes:
         output: their tokens, for the scheduler.
         failures: rows whose logits were no numbers, and the error.
+        logprobs: of the tokens, by request, for those that want them.
+        prompt_scores: of the prompt so far, in a step that computes a chunk of it; None if nobody
+            wants them.
     """
 
     output: ModelRunnerOutput
     failures: tuple[tuple[Row, InvalidLogitsError], ...]
+    logprobs: Mapping[str, TokenLogprobs]
+    prompt_scores: PromptScores | None

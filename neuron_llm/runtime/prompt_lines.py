@@ -10,13 +10,13 @@ from typing import Any
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.messages import Message, parse_messages
+from neuron_llm.runtime.request_fields import OPENAI_FIELDS, sampling_fields
 from neuron_llm.runtime.sampling_params import SAMPLING_FIELDS
 from neuron_llm.runtime.unsupported_fields import UNSUPPORTED_FIELDS, refuse_unsupported_fields
 
 PromptId = str | int
 
 PROMPT_FIELDS = ("prompt", "messages", "prompt_token_ids")
-MAX_TOKENS_ALIAS = "max_completion_tokens"
 _URL_FIELDS = {"/v1/chat/completions": "messages", "/v1/completions": "prompt"}
 _ENVELOPE_FIELDS = frozenset({"custom_id", "method", "url", "body"})
 # Fields that say nothing about the result, or that the artifact has decided already.
@@ -88,7 +88,7 @@ def parse_line(data: bytes, index: int, line_number: int) -> PromptLine | BadLin
             prompt=prompt,
             messages=messages,
             prompt_token_ids=token_ids,
-            sampling=_sampling_of(request),
+            sampling=sampling_fields(request),
             unknown_fields=_unknown_fields(fields, request),
         )
     except RequestError as error:
@@ -200,16 +200,8 @@ def _parse_token_ids(name: str, value: object) -> list[int]:
     return value
 
 
-def _sampling_of(request: Mapping[str, Any]) -> dict[str, Any]:
-    sampling = {name: value for name, value in request.items() if name in SAMPLING_FIELDS}
-    if request.get(MAX_TOKENS_ALIAS) is not None:
-        sampling["max_tokens"] = request[MAX_TOKENS_ALIAS]
-    return sampling
-
-
 def _unknown_fields(fields: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[str, ...]:
-    known = {*SAMPLING_FIELDS, *UNSUPPORTED_FIELDS, *PROMPT_FIELDS, *_SILENT_FIELDS}
-    known.add(MAX_TOKENS_ALIAS)
+    known = {*SAMPLING_FIELDS, *OPENAI_FIELDS, *UNSUPPORTED_FIELDS, *PROMPT_FIELDS, *_SILENT_FIELDS}
     unknown = [name for name in request if name not in known]
     if request is not fields:
         unknown += [n for n in fields if n not in _ENVELOPE_FIELDS and n not in _SILENT_FIELDS]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
 from neuron_llm.runtime.metrics import RequestLatency
-from neuron_llm.runtime.outputs import RequestOutput
+from neuron_llm.runtime.openai_logprobs import (
+    LogprobsForm,
+    completion_logprobs,
+    prompt_logprobs,
+)
+from neuron_llm.runtime.outputs import CompletionOutput, RequestOutput
 from neuron_llm.runtime.prompt_lines import BadLine, PromptId
 
 # Characters that JSON leaves as they are and that some readers take for the end of a line.
@@ -32,11 +37,13 @@ class RecordError:
 class OutputRecord:
     """The result of one line; `text` is None exactly if `error` is not.
 
+    A line that asked for several completions has them in `choices`; `text`, `finish_reason` and
+    `stop_reason` are then those of the first, and the numbers those of all together.
+
     Attributes:
         id: of the line.
         index: of the line; the order of the records.
         text: what was generated.
-        token_ids: the same as tokens; None leaves the key out.
         finish_reason: `stop`, `length` or `abort`.
         stop_reason: the stop string or stop token that ended it.
         num_prompt_tokens: tokens of the prompt.
@@ -45,12 +52,13 @@ class OutputRecord:
         ttft_ms: from arrival to the first token, in milliseconds.
         e2el_ms: from arrival to the last token.
         error: why there is no text.
+        details: keys that are there only if they were asked for: `token_ids`, `logprobs`,
+            `prompt_logprobs`, `choices`.
     """
 
     id: PromptId
     index: int
     text: str | None = None
-    token_ids: Sequence[int] | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     num_prompt_tokens: int | None = None
@@ -59,6 +67,7 @@ class OutputRecord:
     ttft_ms: float | None = None
     e2el_ms: float | None = None
     error: RecordError | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Hold the one rule by which a reader tells a result from an error."""
@@ -77,38 +86,87 @@ class OutputRecord:
 
     @classmethod
     def of_output(
-        cls, line_id: PromptId, index: int, output: RequestOutput, *, with_token_ids: bool
+        cls,
+        line_id: PromptId,
+        index: int,
+        output: RequestOutput,
+        *,
+        with_token_ids: bool,
+        logprobs_form: LogprobsForm = completion_logprobs,
     ) -> OutputRecord:
-        """Return the record of a request that has finished."""
+        """Return the record of a request that has finished.
+
+        Args:
+            line_id: of the line.
+            index: of the line.
+            output: what it came to.
+            with_token_ids: include the tokens.
+            logprobs_form: how log probabilities are written, if there are any.
+        """
         if output.error is not None:
             return cls.failed(line_id, index, "generation_failed", output.error)
-        completion = output.outputs[0]
+        first = output.outputs[0]
         latency = RequestLatency.of(output.times) if output.times.tokens else None
         return cls(
             line_id,
             index,
-            text=completion.text,
-            token_ids=completion.token_ids if with_token_ids else None,
-            finish_reason=completion.finish_reason,
-            stop_reason=completion.stop_reason,
+            text=first.text,
+            finish_reason=first.finish_reason,
+            stop_reason=first.stop_reason,
             num_prompt_tokens=len(output.prompt_token_ids),
             num_cached_tokens=output.num_cached_tokens,
-            num_output_tokens=len(completion.token_ids),
+            num_output_tokens=sum(len(completion.token_ids) for completion in output.outputs),
             ttft_ms=latency.ttft_ms if latency else None,
             e2el_ms=latency.e2el_ms if latency else None,
+            details=_all_details(output, with_token_ids, logprobs_form),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON keys and values; `token_ids` only if there are any."""
+        """Return the record as JSON keys and values, the details last."""
         record = dict(vars(self))
-        token_ids = record.pop("token_ids")
-        if token_ids is not None:
-            record["token_ids"] = list(token_ids)
         record["error"] = None if self.error is None else dict(vars(self.error))
         for name in ("ttft_ms", "e2el_ms"):
             if record[name] is not None:
                 record[name] = round(record[name], 3)
-        return record
+        details = record.pop("details")
+        return {**record, **details}
+
+
+def _all_details(
+    output: RequestOutput, with_token_ids: bool, logprobs_form: LogprobsForm
+) -> dict[str, Any]:
+    first, *others = output.outputs
+    if others:
+        choices = [_choice(one, with_token_ids, logprobs_form) for one in output.outputs]
+        details: dict[str, Any] = {"choices": choices}
+    else:
+        details = _details(first, with_token_ids, logprobs_form)
+    if output.prompt_logprobs is not None:
+        details["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs)
+    return details
+
+
+def _choice(
+    completion: CompletionOutput, with_token_ids: bool, logprobs_form: LogprobsForm
+) -> dict[str, Any]:
+    return {
+        "index": completion.index,
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+        "stop_reason": completion.stop_reason,
+        **_details(completion, with_token_ids, logprobs_form),
+    }
+
+
+def _details(
+    completion: CompletionOutput, with_token_ids: bool, logprobs_form: LogprobsForm
+) -> dict[str, Any]:
+    details: dict[str, Any] = {}
+    if with_token_ids:
+        details["token_ids"] = list(completion.token_ids)
+    if completion.logprobs is not None:
+        details["logprobs"] = logprobs_form(completion)
+    return details
 
 
 class RecordWriter(Protocol):

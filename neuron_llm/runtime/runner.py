@@ -1,5 +1,10 @@
 """The model runner: from a scheduler's output to sampled tokens, through one graph.
 
+A prefill graph has logits for the last token of its chunk only. Where those of the others are
+wanted too, for the log probabilities of a prompt, the chunk runs through decode graphs instead: up
+to a batch of successive tokens per call, as rows of one request. A decode graph writes the keys and
+values of all its rows before any of them attends, so each row sees those before it.
+
 It knows requests only by what `SchedulerOutput` says and by the tokens it sampled itself. A step is
 prepared, run and sampled. Another thread may run and sample steps, in order, while the next is
 prepared: that touches nothing but the steps' rows.
@@ -7,24 +12,27 @@ prepared: that touches nothing but the steps' rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from neuron_llm.backends.inputs import GraphInputs, StepTokens, decode_inputs, prefill_inputs
+from neuron_llm.backends.inputs import StepTokens, decode_inputs, prefill_inputs
 from neuron_llm.backends.protocol import Session
-from neuron_llm.runtime.prepared_step import PreparedStep, Row, RunnerRequest, SampledStep
-from neuron_llm.runtime.sampler import InvalidLogitsError, Sampler, SamplingState
-from neuron_llm.runtime.sampling_params import SamplingParams
-from neuron_llm.scheduler import (
-    Bucket,
-    BucketSet,
-    ModelRunnerOutput,
-    PrefillBucket,
-    SchedulerOutput,
+from neuron_llm.runtime.logprobs import PromptScores, TokenLogprobs, token_logprobs
+from neuron_llm.runtime.prepared_step import (
+    GraphCall,
+    PreparedStep,
+    Row,
+    RunnerRequest,
+    SampledStep,
 )
+from neuron_llm.runtime.sampler import InvalidLogitsError, Sampler
+from neuron_llm.runtime.sampling_state import SamplingState
+from neuron_llm.scheduler import BucketSet, ModelRunnerOutput, PrefillBucket, SchedulerOutput
 
 
 class ModelRunner:
-    """Runs one graph per step.
+    """Runs the graph of each step.
 
     Args:
         session: the loaded graphs.
@@ -51,9 +59,9 @@ class ModelRunner:
         self.requests: dict[str, RunnerRequest] = {}
         self.sampling_states: dict[str, SamplingState] = {}
 
-    def add_sampling(self, req_id: str, params: SamplingParams) -> None:
+    def add_sampling(self, req_id: str, state: SamplingState) -> None:
         """Say how a request's tokens are picked, before its first step."""
-        self.sampling_states[req_id] = self.sampler.new_state(req_id, params)
+        self.sampling_states[req_id] = state
 
     def remove_sampling(self, req_id: str) -> None:
         """Forget how a request's tokens are picked, once it has finished: it gets no more."""
@@ -73,24 +81,44 @@ class ModelRunner:
         rows = self._rows(scheduler_output)
         if not rows:
             return None
-        bucket, inputs = self._build_inputs(scheduler_output, rows)
         new_reqs = scheduler_output.scheduled_new_reqs
-        return PreparedStep(
-            bucket=bucket,
-            inputs=inputs,
-            rows=tuple(rows),
-            num_cached_tokens=sum(new.num_computed_tokens for new in new_reqs),
-        )
+        num_cached_tokens = sum(new.num_computed_tokens for new in new_reqs)
+        request, first = rows[0].request, rows[0].tokens
+        scores = None
+        if first.num_computed_tokens >= request.num_prompt_tokens:
+            calls = [self._decode_call([row.tokens for row in rows])]
+        else:
+            assert len(rows) == 1, "a prefill step runs alone"
+            scores = request.prompt_scores
+            if scores is None:
+                calls = [self._prefill_call(scheduler_output, rows[0])]
+            else:
+                calls = self._scoring_calls(first)
+        return PreparedStep(tuple(calls), tuple(rows), num_cached_tokens, scores)
 
     @torch.inference_mode()
-    def run(self, step: PreparedStep) -> torch.Tensor:
-        """Run the step's graph, once the step before has been sampled.
+    def run(self, step: PreparedStep, call: GraphCall) -> torch.Tensor:
+        """Run a graph of the step, once the step before has been sampled.
 
         Returns:
             logits `[num_seqs, vocab_size]`, one row per real row and padding behind them.
         """
         step.fill_placeholders()
-        return self.session.execute(step.bucket, step.inputs)
+        return self.session.execute(call.bucket, call.inputs)
+
+    @torch.inference_mode()
+    def score_prompt(
+        self, scores: PromptScores, call: GraphCall, logits: torch.Tensor
+    ) -> torch.Tensor:
+        """Take in the log probabilities of a part of a chunk.
+
+        Returns:
+            the logits of its last token, `[1, vocab_size]`, as a prefill graph would have given
+            them; NaN once any logits of the prompt were no numbers, so that the request fails.
+        """
+        scores.add(logits[: call.num_seqs])
+        last = logits[call.num_seqs - 1 : call.num_seqs]
+        return last if scores.is_finite else torch.full_like(last, torch.nan)
 
     @torch.inference_mode()
     def sample(self, step: PreparedStep, logits: torch.Tensor) -> SampledStep:
@@ -100,6 +128,22 @@ class ModelRunner:
         output, and nothing for a request that has ended while the step ran.
         """
         sampled: dict[str, list[int]] = {row.req_id: [] for row in step.rows}
+        logprobs: dict[str, TokenLogprobs] = {}
+        token_ids, failures = self._choose(step, logits)
+        for index, token_id in token_ids.items():
+            row = step.rows[index]
+            row.request.token_ids.append(token_id)
+            sampled[row.req_id] = [token_id]
+            num_logprobs = row.request.sampling.params.logprobs
+            if num_logprobs is not None:
+                logprobs[row.req_id] = token_logprobs(logits[index], token_id, num_logprobs)
+        output = ModelRunnerOutput(list(sampled), list(sampled.values()))
+        return SampledStep(output, tuple(failures), logprobs, step.prompt_scores)
+
+    def _choose(
+        self, step: PreparedStep, logits: torch.Tensor
+    ) -> tuple[dict[int, int], list[tuple[Row, InvalidLogitsError]]]:
+        """Return the token of each row that gets one, and the rows whose logits are no numbers."""
         failures: list[tuple[Row, InvalidLogitsError]] = []
         wanted = {
             index: row
@@ -116,13 +160,9 @@ class ModelRunner:
                         row.request.sampling.is_over = True
                         failures.append((row, error))
                         del wanted[index]
-                continue
-            for row, token_id in zip(wanted.values(), token_ids, strict=True):
-                row.request.token_ids.append(token_id)
-                sampled[row.req_id] = [token_id]
-            break
-        output = ModelRunnerOutput(list(sampled), list(sampled.values()))
-        return SampledStep(output, tuple(failures))
+            else:
+                return dict(zip(wanted, token_ids, strict=True)), failures
+        return {}, failures
 
     def is_live(self, row: Row) -> bool:
         """Whether the row's request has not ended, whoever has its id now."""
@@ -132,11 +172,16 @@ class ModelRunner:
         for req_id in scheduler_output.finished_req_ids:
             self.requests.pop(req_id, None)
         for new in scheduler_output.scheduled_new_reqs:
+            sampling, scores = self.sampling_states[new.req_id], None
+            if sampling.num_prompt_logprobs is not None:
+                assert not new.num_computed_tokens, "it computes the whole of its prompt"
+                scores = PromptScores(new.prompt_token_ids, sampling.num_prompt_logprobs)
             self.requests[new.req_id] = RunnerRequest(
                 token_ids=list(new.prompt_token_ids),
                 num_prompt_tokens=len(new.prompt_token_ids),
                 block_ids=list(new.block_ids),
-                sampling=self.sampling_states[new.req_id],
+                sampling=sampling,
+                prompt_scores=scores,
             )
         cached = scheduler_output.scheduled_cached_reqs
         for req_id, block_ids in zip(cached.req_ids, cached.new_block_ids, strict=True):
@@ -160,19 +205,25 @@ class ModelRunner:
             rows.append(Row(req_id, request, tokens, lacks_token, is_partial))
         return rows
 
-    def _build_inputs(
-        self, scheduler_output: SchedulerOutput, rows: list[Row]
-    ) -> tuple[Bucket, GraphInputs]:
-        tokens = [row.tokens for row in rows]
-        first = tokens[0]
-        if first.num_computed_tokens < rows[0].request.num_prompt_tokens:
-            assert len(rows) == 1, "a prefill step runs alone"
-            padded = scheduler_output.num_scheduled_tokens_padded
-            assert padded is not None
-            prefill = PrefillBucket(padded[rows[0].req_id])
-            return prefill, prefill_inputs(
-                prefill, first, max_model_len=self.max_model_len, block_size=self.block_size
-            )
-        longest = max(row.num_computed_tokens for row in tokens) + 1
-        decode = self.buckets.pick_decode_bucket(len(rows), longest)
-        return decode, decode_inputs(decode, tokens, block_size=self.block_size)
+    def _prefill_call(self, scheduler_output: SchedulerOutput, row: Row) -> GraphCall:
+        padded = scheduler_output.num_scheduled_tokens_padded
+        assert padded is not None
+        bucket = PrefillBucket(padded[row.req_id])
+        inputs = prefill_inputs(
+            bucket, row.tokens, max_model_len=self.max_model_len, block_size=self.block_size
+        )
+        return GraphCall.of(bucket, inputs, [row.tokens])
+
+    def _decode_call(self, rows: Sequence[StepTokens]) -> GraphCall:
+        longest = max(row.num_computed_tokens for row in rows) + 1
+        bucket = self.buckets.pick_decode_bucket(len(rows), longest)
+        inputs = decode_inputs(bucket, rows, block_size=self.block_size)
+        return GraphCall.of(bucket, inputs, rows)
+
+    def _scoring_calls(self, chunk: StepTokens) -> list[GraphCall]:
+        rows = [
+            StepTokens([token_id], position, chunk.block_ids)
+            for position, token_id in enumerate(chunk.token_ids, start=chunk.num_computed_tokens)
+        ]
+        size = self.buckets.num_seqs_buckets[-1]
+        return [self._decode_call(rows[i : i + size]) for i in range(0, len(rows), size)]

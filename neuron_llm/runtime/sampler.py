@@ -1,4 +1,4 @@
-"""Logits to tokens: greedy, temperature, top-k, top-p, minimum length, one generator per request.
+"""Logits to tokens: greedy, or drawn by temperature, min-p, top-k, top-p; a generator per request.
 
 A request's tokens depend on its own logits, parameters and generator only: what else is in the
 batch, and in which row, changes nothing.
@@ -7,12 +7,13 @@ batch, and in which row, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from neuron_llm.errors import NeuronLLMError
+from neuron_llm.runtime.logits_processors import logits_processors
 from neuron_llm.runtime.sampling_params import SamplingParams
+from neuron_llm.runtime.sampling_state import SamplingState
 
 MIN_TEMPERATURE = 0.01
 """Smaller positive temperatures are raised to it, as in vLLM: dividing by less overflows."""
@@ -39,32 +40,6 @@ class InvalidLogitsError(NeuronLLMError):
         self.request_ids = tuple(request_ids)
 
 
-@dataclass
-class SamplingState:
-    """What sampling remembers of one request.
-
-    Attributes:
-        request_id: for messages.
-        params: see `SamplingParams`.
-        generator: where the draws come from; None for a greedy request.
-        ending_token_ids: end-of-sequence and stop tokens, not to be chosen before `min_tokens`.
-        num_output_tokens: tokens sampled so far.
-        is_over: whether the request gets no more tokens.
-    """
-
-    request_id: str
-    params: SamplingParams
-    generator: torch.Generator | None
-    ending_token_ids: tuple[int, ...]
-    num_output_tokens: int = 0
-    is_over: bool = False
-
-    @property
-    def is_below_min_tokens(self) -> bool:
-        """Whether a token that ends the output must not be chosen yet."""
-        return self.num_output_tokens < self.params.min_tokens
-
-
 class Sampler:
     """Chooses the next token of each request from its row of logits.
 
@@ -75,21 +50,39 @@ class Sampler:
     def __init__(self, eos_token_ids: Sequence[int]) -> None:
         self.eos_token_ids = tuple(eos_token_ids)
 
-    def new_state(self, request_id: str, params: SamplingParams) -> SamplingState:
-        """Return the state with which a request begins; without a seed it draws from entropy."""
+    def new_state(
+        self,
+        request_id: str,
+        params: SamplingParams,
+        prompt_token_ids: Sequence[int] = (),
+        bad_words: Sequence[Sequence[int]] = (),
+        index: int = 0,
+    ) -> SamplingState:
+        """Return the state with which a sequence begins; without a seed it draws from entropy.
+
+        Args:
+            request_id: for messages.
+            params: of the request.
+            prompt_token_ids: its prompt, which the repetition penalty counts.
+            bad_words: the tokens of `params.bad_words`.
+            index: which of the request's `n` completions it is.
+        """
         generator = None
         if not params.is_greedy:
             generator = torch.Generator()
             if params.seed is None:
                 generator.seed()
             else:
-                generator.manual_seed(params.seed)
-        return SamplingState(
-            request_id=request_id,
-            params=params,
-            generator=generator,
-            ending_token_ids=tuple({*self.eos_token_ids, *params.stop_token_ids}),
+                generator.manual_seed(params.seed + index)
+        processors = logits_processors(
+            params,
+            prompt_token_ids=prompt_token_ids,
+            bad_words=bad_words,
+            ending_token_ids=sorted({*self.eos_token_ids, *params.stop_token_ids}),
         )
+        # The prompt of all completions is the same one.
+        num_prompt_logprobs = params.prompt_logprobs if index == 0 else None
+        return SamplingState(request_id, params, generator, processors, num_prompt_logprobs)
 
     def sample(self, logits: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
         """Return the next token of each row and count it in the row's state.
@@ -106,24 +99,24 @@ class Sampler:
             InvalidLogitsError: a row has no finite largest logit; no state has changed.
         """
         assert logits.dim() == 2 and len(rows) <= logits.shape[0], "one row of logits per request"
-        logits = _without_early_endings(logits[: len(rows)].float(), rows)
+        logits = _processed(logits[: len(rows)], rows)
         token_ids = logits.argmax(dim=-1, keepdim=True)
         _check_finite(logits.gather(1, token_ids), rows)
         chosen: list[int] = token_ids.flatten().tolist()
         for index, state in enumerate(rows):
             if state.generator is not None:
                 chosen[index] = _draw(logits[index], state.params, state.generator)
-            state.num_output_tokens += 1
+            state.add(chosen[index])
         return chosen
 
 
-def _without_early_endings(logits: torch.Tensor, rows: Sequence[SamplingState]) -> torch.Tensor:
-    early = [index for index, state in enumerate(rows) if state.is_below_min_tokens]
-    if early:
-        logits = logits.clone()
-    for index in early:
-        ids = [i for i in rows[index].ending_token_ids if i < logits.shape[1]]
-        logits[index, ids] = -torch.inf
+def _processed(logits: torch.Tensor, rows: Sequence[SamplingState]) -> torch.Tensor:
+    """Return the logits in float32, each row as its request wants it."""
+    changed = [index for index, state in enumerate(rows) if state.processors]
+    logits = logits.to(torch.float32, copy=bool(changed))
+    for index in changed:
+        for processor in rows[index].processors:
+            processor.apply(logits[index], rows[index].output_token_ids)
     return logits
 
 
@@ -149,7 +142,10 @@ def _draw(logits: torch.Tensor, params: SamplingParams, generator: torch.Generat
 def kept_distribution(
     logits: torch.Tensor, params: SamplingParams
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply temperature, then top-k, then top-p to one row.
+    """Apply temperature, min-p and top-k, and then top-p to one row.
+
+    Min-p and top-k each keep the most likely tokens down to some logit, so both keep what the
+    higher of the two does, whichever comes first.
 
     Args:
         logits: `[vocab_size]` float32 with a finite largest value.
@@ -166,6 +162,9 @@ def kept_distribution(
         token_ids = (scaled >= scaled.topk(params.top_k).values[-1]).nonzero().flatten()
         scaled = scaled[token_ids]
     weights = (scaled - scaled.max()).double().exp()
+    if params.min_p > 0:
+        kept = (weights >= params.min_p).nonzero().flatten()
+        token_ids, weights = token_ids[kept], weights[kept]
     if params.top_p < 1:
         kept = _nucleus(weights, params.top_p)
         token_ids, weights = token_ids[kept], weights[kept]

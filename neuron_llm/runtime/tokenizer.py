@@ -149,6 +149,14 @@ class Tokenizer:
             token_ids.insert(0, self.bos_token_id)
         return token_ids
 
+    def encode_part(self, text: str) -> list[int]:
+        """Return the tokens of a piece of text alone, without any that the tokenizer adds.
+
+        Raises:
+            RequestError: it is no valid Unicode (code `invalid_unicode`).
+        """
+        return self._encode(text, add_special_tokens=False)
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `token_ids`; ids past the vocabulary stand for nothing."""
         return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)

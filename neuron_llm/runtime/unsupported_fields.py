@@ -9,27 +9,16 @@ from neuron_llm.errors import RequestError
 # Each field with the values that ask for nothing. Those pass, since clients send them by default;
 # any other value is refused, because ignoring it would change the result without a word.
 UNSUPPORTED_FIELDS: Mapping[str, tuple[object, ...]] = {
-    "allowed_token_ids": ([],),
-    "bad_words": ([],),
-    "best_of": (1,),
     "detokenize": (True,),
     "echo": (False,),
     "extra_args": ({},),
     "flat_logprobs": (False,),
-    "frequency_penalty": (0,),
     "function_call": ("none",),
     "functions": ([],),
     "length_penalty": (1,),
-    "logit_bias": ({},),
     "logprob_token_ids": ([],),
-    "logprobs": (False,),
-    "min_p": (0,),
-    "n": (1,),
     "output_kind": (),
-    "presence_penalty": (0,),
-    "prompt_logprobs": (False,),
     "repetition_detection": (),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "spaces_between_special_tokens": (True,),
     "stream": (False,),
@@ -39,14 +28,15 @@ UNSUPPORTED_FIELDS: Mapping[str, tuple[object, ...]] = {
     "thinking_token_budget": (-1,),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
 }
 
 
 def refuse_unsupported_fields(fields: Mapping[str, object]) -> None:
-    """Refuse a field that would change the result but is not implemented: `n: 1` and null pass.
+    """Refuse a field that would change the result but is not implemented.
+
+    `echo: false` and null ask for nothing and pass.
 
     Raises:
         RequestError: names the field (code `unsupported_field`).
@@ -62,7 +52,7 @@ def refuse_unsupported_fields(fields: Mapping[str, object]) -> None:
 
 def is_neutral(name: str, value: object) -> bool:
     """Whether `value` asks nothing of the unsupported field `name`."""
-    # True == 1 and False == 0 in Python, but `n: true` is a mistake and not a 1.
+    # True == 1 and False == 0 in Python, but `length_penalty: true` is a mistake and not a 1.
     return value is None or any(
         value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
         for neutral in UNSUPPORTED_FIELDS[name]

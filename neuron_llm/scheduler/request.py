@@ -24,6 +24,10 @@ class RequestStatus(IntEnum):
         return self > RequestStatus.RUNNING
 
 
+RUNNING = RequestStatus.RUNNING
+"""Looked up once: a member of an enum takes longer to find than most of what a step does."""
+
+
 class FinishReason(StrEnum):
     """Why a request ended, as it is reported to the user."""
 
@@ -53,14 +57,15 @@ class Request:
         ignore_eos: let EOS tokens pass.
         cache_salt: requests share prefix blocks only with requests of the same salt.
         arrival_time: seconds on the caller's clock; carried, not read.
+        skip_reading_prefix_cache: compute the whole prompt; its blocks may be read by others.
         ending_token_ids: the EOS and stop tokens that count.
         max_num_tokens: with this many tokens it ends by length; set by `set_max_model_len`.
         num_tokens: prompt tokens plus output tokens known so far.
         num_computed_tokens: tokens whose KV is in the cache once the steps in flight have run.
         num_output_placeholders: tokens that steps in flight will sample (async scheduling only).
         num_cached_tokens: prompt tokens that came from the prefix cache.
-        num_settled_tokens: below this many computed tokens the KV cache manager has nothing to do
-            for the request; kept by it.
+        num_settled_tokens: until it has this many tokens, it needs no block, fills none and is not
+            at its end; kept by the KV cache manager.
         block_hashes: one per full block of `all_token_ids`, as far as they have been needed.
     """
 
@@ -73,6 +78,7 @@ class Request:
     ignore_eos: bool = False
     cache_salt: str | None = None
     arrival_time: float = 0.0
+    skip_reading_prefix_cache: bool = False
 
     status: RequestStatus = field(init=False, default=RequestStatus.WAITING)
     stop_reason: int | None = field(init=False, default=None)
@@ -123,5 +129,5 @@ class Request:
     def append_output_token_id(self, token_id: int) -> bool:
         """Add one sampled token; return whether it may end the request."""
         self._all_token_ids.append(token_id)
-        self.num_tokens += 1
-        return token_id in self.ending_token_ids or self.num_tokens >= self.max_num_tokens
+        self.num_tokens = num_tokens = self.num_tokens + 1
+        return num_tokens >= self.max_num_tokens or token_id in self.ending_token_ids

@@ -55,6 +55,8 @@ def _random_params(rng: random.Random) -> SamplingParams:
     sampling: dict[str, Any] = {"temperature": 0}
     if rng.random() < 0.5:
         sampling = {"temperature": 1.0, "top_p": rng.choice([1.0, 0.8]), "seed": rng.randrange(99)}
+    if rng.random() < 0.4:
+        sampling |= _random_processing(rng)
     return SamplingParams(
         **sampling,
         max_tokens=max_tokens,
@@ -63,6 +65,20 @@ def _random_params(rng: random.Random) -> SamplingParams:
         stop_token_ids=rng.sample(range(256), rng.choice([0, 0, 12])),
         ignore_eos=rng.random() < 0.5,
     )
+
+
+def _random_processing(rng: random.Random) -> dict[str, Any]:
+    """Return some of the fields that make the next token depend on those before it, or say more."""
+    fields: dict[str, Any] = {
+        "repetition_penalty": rng.choice([0.8, 1.3]),
+        "presence_penalty": rng.choice([-1, 1.5]),
+        "frequency_penalty": rng.choice([-0.5, 0.9]),
+        "logit_bias": {token_id: rng.uniform(-5, 5) for token_id in rng.sample(range(256), 9)},
+        "bad_words": rng.sample(_LETTERS, 5),
+        "logprobs": rng.choice([0, 2]),
+        "prompt_logprobs": rng.choice([0, 2]),
+    }
+    return {name: fields[name] for name in rng.sample(sorted(fields), rng.randint(1, 5))}
 
 
 @dataclass

@@ -132,9 +132,9 @@ def test_a_step_is_told_and_the_next_one_planned_while_a_graph_runs(
             planned.release()
         return step
 
-    def observed_publish(output: Any) -> Any:
+    def observed_publish(*args: Any) -> Any:
         told.release()
-        return publish(output)
+        return publish(*args)
 
     monkeypatch.setattr(engine.runner.session, "execute", graph)
     monkeypatch.setattr(engine, "_plan_step", observed_plan)

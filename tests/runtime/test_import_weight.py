@@ -5,6 +5,14 @@ import sys
 
 TORCH_FREE = [
     "sampling_params",
+    "sampling_checks",
+    "request_fields",
+    "vocabulary_check",
+    "bad_words",
+    "token_texts",
+    "openai_logprobs",
+    "outputs",
+    "parallel_sampling",
     "unsupported_fields",
     "stop_strings",
     "messages",

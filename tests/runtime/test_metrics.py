@@ -30,7 +30,7 @@ def test_percentiles_of_an_even_count_lie_between_two_values() -> None:
 
 
 def test_a_distribution_without_values_has_neither_mean_nor_percentiles() -> None:
-    assert Distribution().mean is None
+    assert Distribution().mean is None and Distribution().maximum is None
     assert Distribution().percentiles([50, 99]) == [None, None]
 
 
@@ -38,6 +38,7 @@ def test_a_long_run_keeps_a_fair_sample_and_an_exact_mean() -> None:
     distribution = Distribution(range(100_000), max_samples=2000)
     assert distribution.num_values == 100_000
     assert distribution.mean == 49_999.5
+    assert distribution.maximum == 99_999
     p10, p50, p90 = distribution.percentiles([10, 50, 90])
     assert p10 == pytest.approx(10_000, abs=3000)
     assert p50 == pytest.approx(50_000, abs=5000)
@@ -74,10 +75,22 @@ def test_a_run_adds_up_its_requests_with_units_in_the_keys() -> None:
         "requests_per_s": 0.5,
         "output_tokens_per_s": 1.0,
         "total_tokens_per_s": 5.0,
-        "ttft_ms": {"mean": 1250, "p50": 1250, "p90": 1850, "p99": pytest.approx(1985)},
-        "tpot_ms": {"mean": 500, "p50": 500, "p90": 500, "p99": 500},
-        "itl_ms": {"mean": 500, "p50": 500, "p90": 700, "p99": pytest.approx(745)},
-        "e2el_ms": {"mean": 1750, "p50": 1750, "p90": 1950, "p99": pytest.approx(1995)},
+        "ttft_ms": {
+            "mean": 1250,
+            "p50": 1250,
+            "p90": 1850,
+            "p99": pytest.approx(1985),
+            "max": 2000,
+        },
+        "tpot_ms": {"mean": 500, "p50": 500, "p90": 500, "p99": 500, "max": 500},
+        "itl_ms": {"mean": 500, "p50": 500, "p90": 700, "p99": pytest.approx(745), "max": 750},
+        "e2el_ms": {
+            "mean": 1750,
+            "p50": 1750,
+            "p90": 1950,
+            "p99": pytest.approx(1995),
+            "max": 2000,
+        },
     }
 
 
@@ -93,7 +106,7 @@ def test_itl_is_a_distribution_over_gaps_and_tpot_over_requests() -> None:
 def test_a_run_without_requests_is_valid_json_with_nulls() -> None:
     report = json.loads(json.dumps(RunMetrics().to_json(duration_s=0.0), allow_nan=False))
     assert report["requests_per_s"] is None
-    assert report["itl_ms"] == {"mean": None, "p50": None, "p90": None, "p99": None}
+    assert report["itl_ms"] == dict.fromkeys(["mean", "p50", "p90", "p99", "max"])
     assert "goodput_requests_per_s" not in report
 
 
@@ -116,3 +129,17 @@ def test_goodput_counts_requests_that_meet_every_target(
     metrics.add(ONE_TOKEN, num_prompt_tokens=1)
     metrics.add_failure()
     assert metrics.to_json(duration_s=2.0)["goodput_requests_per_s"] == num_good / 2
+
+
+def test_completions_of_one_request_have_latencies_of_their_own() -> None:
+    metrics = RunMetrics(LatencyTargets(tpot_ms=600))
+    metrics.add(
+        RequestTimes(0.0, (1.0, 1.5)), RequestTimes(0.0, (2.0, 3.0, 4.0)), num_prompt_tokens=7
+    )
+    metrics.add(RequestTimes(0.0, (1.0, 1.5)), RequestTimes(0.0, (1.0,)), num_prompt_tokens=7)
+    report = metrics.to_json(duration_s=1.0)
+    assert (report["num_completed"], report["num_prompt_tokens"]) == (2, 14)
+    assert report["num_output_tokens"] == 2 + 3 + 2 + 1
+    assert report["ttft_ms"]["mean"] == 1250
+    assert report["tpot_ms"]["mean"] == pytest.approx((500 + 1000 + 500) / 3)
+    assert report["goodput_requests_per_s"] == 1

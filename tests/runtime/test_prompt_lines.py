@@ -79,7 +79,13 @@ def test_a_chat_line_of_a_batch_file_is_understood() -> None:
     line = good(chat_line(model="m", temperature=0.5, max_completion_tokens=9, n=1, stream=False))
     assert line.id == "c"
     assert line.messages == [{"role": "user", "content": "hi"}]
-    assert line.sampling == {"temperature": 0.5, "max_tokens": 9}
+    assert line.sampling == {"temperature": 0.5, "max_tokens": 9, "n": 1}
+    assert line.unknown_fields == ()
+
+
+def test_a_chat_line_asks_for_log_probabilities_as_in_openais_chat() -> None:
+    line = good(chat_line(logprobs=True, top_logprobs=3, n=2, logit_bias={"5": -100}))
+    assert line.sampling == {"logprobs": 3, "n": 2, "logit_bias": {"5": -100}}
     assert line.unknown_fields == ()
 
 
@@ -138,8 +144,9 @@ def test_unknown_fields_are_named_at_both_levels() -> None:
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "unsupported_content",
         ),
-        ({"prompt": "x", "n": 2}, "unsupported_field"),
-        ({"prompt": "x", "logprobs": 5}, "unsupported_field"),
+        ({"prompt": "x", "echo": True}, "unsupported_field"),
+        ({"prompt": "x", "logprob_token_ids": [5]}, "unsupported_field"),
+        (chat_line(top_logprobs=3), "invalid_sampling"),
         (chat_line(tools=[{"type": "function"}]), "unsupported_field"),
         (chat_line(stream=True), "unsupported_field"),
         ({"url": "/v1/embeddings", "body": {"input": "x"}}, "unsupported_url"),

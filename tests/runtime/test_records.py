@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron_llm.runtime.outputs import CompletionOutput, RequestOutput, RequestTimes
+from neuron_llm.runtime.outputs import CompletionOutput, Logprob, RequestOutput, RequestTimes
 from neuron_llm.runtime.prompt_lines import BadLine
 from neuron_llm.runtime.records import (
     CompletionOrderRecordWriter,
@@ -76,6 +76,44 @@ def test_the_record_of_a_result_has_every_key_and_a_null_error() -> None:
 def test_token_ids_are_there_only_if_asked_for() -> None:
     made = OutputRecord.of_output("a", 3, request_output(), with_token_ids=True).to_json()
     assert made["token_ids"] == [7, 8, 9]
+
+
+def test_log_probabilities_are_there_only_if_asked_for_in_the_form_that_is_given() -> None:
+    logprobs = ({7: Logprob(-0.5, 1, "he")},) * 3
+    completion = CompletionOutput(0, "hello", (7, 7, 7), "stop", 9, logprobs=logprobs)
+    output = request_output(outputs=(completion,), prompt_logprobs=(None, logprobs[0]))
+    made = OutputRecord.of_output("a", 3, output, with_token_ids=True).to_json()
+    assert list(made) == [*KEYS, "token_ids", "logprobs", "prompt_logprobs"]
+    assert made["logprobs"]["tokens"] == ["he"] * 3
+    assert made["prompt_logprobs"] == [
+        None,
+        {"7": {"logprob": -0.5, "rank": 1, "decoded_token": "he"}},
+    ]
+    chat = OutputRecord.of_output(
+        "a", 3, output, with_token_ids=False, logprobs_form=lambda _: {"content": []}
+    ).to_json()
+    assert list(chat) == [*KEYS, "logprobs", "prompt_logprobs"]
+    assert chat["logprobs"] == {"content": []}
+
+
+def test_several_completions_are_choices_and_the_first_is_the_text() -> None:
+    logprobs = ({7: Logprob(-0.5, 1, "he")},)
+    outputs = (
+        CompletionOutput(0, "a", (7,), "length", None, logprobs=logprobs),
+        CompletionOutput(1, "b", (7,), "stop", "x", logprobs=logprobs),
+    )
+    times = RequestTimes(10.0, (10.25, 11.0))
+    output = request_output(outputs=outputs, times=times, prompt_logprobs=(None,))
+    made = OutputRecord.of_output("a", 3, output, with_token_ids=True).to_json()
+    assert list(made) == [*KEYS, "choices", "prompt_logprobs"]
+    assert (made["text"], made["finish_reason"], made["stop_reason"]) == ("a", "length", None)
+    assert (made["num_output_tokens"], made["ttft_ms"], made["e2el_ms"]) == (2, 250, 1000)
+    first, second = made["choices"]
+    assert list(first) == ["index", "text", "finish_reason", "stop_reason", "token_ids", "logprobs"]
+    assert (second["index"], second["text"], second["stop_reason"]) == (1, "b", "x")
+    assert second["token_ids"] == [7]
+    plain = OutputRecord.of_output("a", 3, output, with_token_ids=False).to_json()
+    assert "token_ids" not in plain["choices"][0]
 
 
 def test_the_record_of_an_error_has_the_same_keys_and_a_null_text() -> None:

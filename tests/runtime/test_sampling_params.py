@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuron_llm.errors import RequestError
-from neuron_llm.runtime.sampling_params import SAMPLING_FIELDS, GenerationDefaults, SamplingParams
+from neuron_llm.runtime.sampling_params import (
+    SAMPLING_FIELDS,
+    SamplingParams,
+    generation_config_fields,
+)
 from neuron_llm.runtime.unsupported_fields import UNSUPPORTED_FIELDS
 
 
@@ -18,6 +22,10 @@ def test_the_defaults_are_those_of_vllm() -> None:
     assert (params.max_tokens, params.min_tokens) == (16, 0)
     assert (params.stop, params.stop_token_ids, params.ignore_eos) == ((), (), False)
     assert (params.include_stop_str_in_output, params.skip_special_tokens) == (False, True)
+    assert (params.n, params.best_of, params.min_p, params.repetition_penalty) == (1, None, 0, 1)
+    assert (params.presence_penalty, params.frequency_penalty) == (0, 0)
+    assert (params.logprobs, params.prompt_logprobs) == (None, None)
+    assert (params.logit_bias, params.bad_words, params.allowed_token_ids) == ((), (), None)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +41,19 @@ def test_the_defaults_are_those_of_vllm() -> None:
         *(("stop", value) for value in ("", ["a", ""], [1], 5, {"a": 1}, [["a"]])),
         *(("stop_token_ids", value) for value in ([-1], [1.0], ["1"], [True], 5, "12")),
         *(("ignore_eos", value) for value in (1, "true", None)),
+        *(("n", value) for value in (0, -1, 16385, 1.0, "2", True, None)),
+        *(("best_of", value) for value in (0, "1", True)),
+        *(("min_p", value) for value in (-0.1, 1.1, math.nan, "0", True, None)),
+        *(("repetition_penalty", value) for value in (0, -1, math.nan, math.inf, 10**400, "1")),
+        *(("presence_penalty", value) for value in (-2.1, 2.1, math.nan, True, None)),
+        *(("frequency_penalty", value) for value in (-2.1, 2.1, math.inf, "1")),
+        *(("logprobs", value) for value in (-2, 1.0, "5", 2**63)),
+        *(("prompt_logprobs", value) for value in (-2, 0.5, [1])),
+        *(("logit_bias", value) for value in ([1], "a", 5, {"a": 1}, {-1: 1}, {1.5: 1})),
+        *(("logit_bias", value) for value in ({5: "1"}, {5: math.nan}, {5: None}, {"²": 1})),
+        *(("logit_bias", value) for value in ({True: 1}, (1, 2), ((1, 2, 3),), {"9" * 5000: 1})),
+        *(("allowed_token_ids", value) for value in ([], (), [-1], [1.0], "12", 5, [10**5000])),
+        *(("bad_words", value) for value in ("a", [""], [1], 5, {"a": 1})),
         ("include_stop_str_in_output", 0),
         ("skip_special_tokens", "no"),
     ],
@@ -59,6 +80,15 @@ def test_a_value_out_of_range_or_of_the_wrong_type_is_refused_by_name(
         ("top_k", 10**9),
         ("seed", 2**63 - 1),
         ("seed", -(2**63)),
+        ("n", 16384),
+        ("min_p", 1),
+        ("min_p", 0),
+        ("repetition_penalty", 1e-9),
+        ("presence_penalty", -2),
+        ("frequency_penalty", 2),
+        ("logprobs", -1),
+        ("logprobs", 0),
+        ("prompt_logprobs", -1),
     ],
 )
 def test_the_limits_themselves_are_allowed(field: str, value: object) -> None:
@@ -92,6 +122,10 @@ def test_temperature_zero_and_top_k_one_are_greedy() -> None:
 
 def test_equal_parameters_are_equal_and_hash_alike() -> None:
     assert hash(SamplingParams(stop=["a"])) == hash(SamplingParams(stop="a"))
+    first, second = (
+        SamplingParams(logit_bias=dict(b)) for b in ([(1, 2), (3, 4)], [(3, 4), (1, 2)])
+    )
+    assert first == second and hash(first) == hash(second)
 
 
 def test_the_strongest_layer_that_names_a_field_decides_it() -> None:
@@ -117,18 +151,9 @@ def test_limits_are_checked_across_layers() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", 2),
-        ("n", True),
-        ("logprobs", 0),
-        ("logprobs", True),
-        ("prompt_logprobs", 1),
-        ("presence_penalty", 0.1),
-        ("frequency_penalty", -1),
-        ("repetition_penalty", 1.1),
-        ("min_p", 0.05),
-        ("logit_bias", {"5": 1}),
-        ("allowed_token_ids", [1]),
-        ("bad_words", ["x"]),
+        ("echo", True),
+        ("logprob_token_ids", [1]),
+        ("length_penalty", True),
         ("response_format", {"type": "json_object"}),
         ("tools", [{"type": "function"}]),
         ("stream", True),
@@ -156,11 +181,13 @@ def test_an_unknown_field_is_refused_with_the_nearest_name() -> None:
     assert raised.value.hint == "did you mean `temperature`"
     with pytest.raises(RequestError) as raised:
         SamplingParams.merged({"xyz": 1})
-    assert raised.value.hint is not None and raised.value.hint.startswith("known: ignore_eos, ")
+    assert raised.value.hint is not None and raised.value.hint.startswith(
+        "known: allowed_token_ids, "
+    )
 
 
 def test_generation_config_gives_the_fields_that_vllm_takes_from_it() -> None:
-    defaults = GenerationDefaults.from_generation_config(
+    fields = generation_config_fields(
         {
             "do_sample": False,
             "temperature": 0.7,
@@ -172,14 +199,20 @@ def test_generation_config_gives_the_fields_that_vllm_takes_from_it() -> None:
             "eos_token_id": [1, 2],
         }
     )
-    assert defaults.fields == {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "max_tokens": 99}
-    assert defaults.not_followed == {"repetition_penalty": 1.05}
+    assert fields == {
+        "temperature": 0.7,
+        "top_k": 20,
+        "top_p": 0.8,
+        "min_p": 0.0,
+        "repetition_penalty": 1.05,
+        "max_tokens": 99,
+    }
+    assert SamplingParams.merged({"min_p": 0.5}, fields).repetition_penalty == 1.05
 
 
 def test_an_empty_generation_config_leaves_the_defaults_of_vllm() -> None:
-    defaults = GenerationDefaults.from_generation_config({"bos_token_id": 1, "top_k": None})
-    assert SamplingParams.merged({}, defaults.fields) == SamplingParams()
-    assert defaults.not_followed == {}
+    fields = generation_config_fields({"bos_token_id": 1, "top_k": None})
+    assert SamplingParams.merged({}, fields) == SamplingParams()
 
 
 JSON = st.recursive(
@@ -212,6 +245,13 @@ def test_any_values_make_parameters_or_a_request_error(fields: dict[str, Any]) -
         ("max_tokens", 0, "an integer >= 1"),
         ("max_tokens", 2**63, f"an integer from 1 to {2**63 - 1}"),
         ("top_k", 1.5, "an integer >= -1"),
+        ("n", 0, "an integer from 1 to 16384"),
+        ("min_p", 2, "a number in [0, 1]"),
+        ("top_p", 0, "a number in (0, 1]"),
+        ("presence_penalty", 3, "a number in [-2, 2]"),
+        ("repetition_penalty", 0, "a finite number > 0"),
+        ("allowed_token_ids", [], "a list of at least one token id"),
+        ("bad_words", "a", "a list of strings, none of them empty"),
     ],
 )
 def test_the_range_that_is_told_is_the_range_that_holds(
