@@ -12,6 +12,7 @@ import typer
 from neuron_llm.cli.bucket_report import bucket_report_command
 from neuron_llm.cli.compile import compile_command
 from neuron_llm.cli.console import Console
+from neuron_llm.cli.doctor import doctor_command
 from neuron_llm.cli.exit_code import ExitCode
 from neuron_llm.cli.interrupts import exit_on_sigterm
 from neuron_llm.cli.options import QuietOption, VerboseOption, open_console
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command("compile")(compile_command)
 app.command("run")(run_command)
 app.command("bucket-report")(bucket_report_command)
+app.command("doctor")(doctor_command)
 
 
 def _show_version(is_asked: bool) -> None:

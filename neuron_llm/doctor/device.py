@@ -1,0 +1,112 @@
+"""One Neuron device, put together from the device node, sysfs and `neuron-ls`."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+
+from neuron_llm.compile.device import DeviceMemory
+from neuron_llm.doctor.host import Host
+from neuron_llm.doctor.neuron_ls import ListedDevice, ListedProcess
+from neuron_llm.doctor.whole_number import whole_number
+
+# What can be compiled for, and the chip's name.
+_CHIPS = {"inf2": "Inferentia2", "trn1": "Trainium", "trn2": "Trainium2", "trn3": "Trainium3"}
+
+SYSFS_DEVICES = "/sys/devices/virtual/neuron_device"
+_NODE_NAME = re.compile(r"neuron([0-9]{1,6})")
+_CORE_NAME = re.compile(r"neuron_core[0-9]+")
+# The generation of an instance: its type is such as `inf2.xlarge`, sysfs says `Inf2`.
+_INSTANCE_TYPE = re.compile(r"(inf|trn)\d+", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device, as far as it is known; None for what nothing says.
+
+    Attributes:
+        index: of `/dev/neuron<index>`.
+        name: of the chip, such as `Inferentia2`.
+        target: what graphs for it are compiled for, such as `inf2`.
+        num_cores: logical cores where `neuron-ls` answered, else physical ones.
+        logical_nc_config: physical cores in a logical core.
+        memory_bytes: HBM of the device.
+        processes: that use it.
+        has_node: whether `/dev/neuron<index>` is there.
+    """
+
+    index: int
+    name: str | None
+    target: str | None
+    num_cores: int | None
+    logical_nc_config: int | None
+    memory_bytes: int | None
+    processes: tuple[ListedProcess, ...]
+    has_node: bool
+
+    @property
+    def node(self) -> str:
+        """Path of its device node."""
+        return f"/dev/neuron{self.index}"
+
+
+def device_indices(host: Host, folder: str) -> set[int]:
+    """Return the numbers of the `neuron<number>` in a folder; none if it cannot be read."""
+    with contextlib.suppress(OSError):
+        names = [entry.name for entry in host.path(folder).iterdir()]
+        matches = [_NODE_NAME.fullmatch(name) for name in names]
+        return {int(match.group(1)) for match in matches if match}
+    return set()
+
+
+def read_device(host: Host, index: int, listed: ListedDevice | None, *, has_node: bool) -> Device:
+    """Put together what is known of a device.
+
+    Args:
+        host: whose sysfs is read.
+        index: its number.
+        listed: what `neuron-ls` says of it, if it does.
+        has_node: whether its device node is there.
+    """
+    folder = f"{SYSFS_DEVICES}/neuron{index}"
+    instance = listed.instance_type if listed else None
+    instance = instance or host.read(f"{folder}/info/architecture/instance_type")
+    target = target_of_instance(instance)
+    num_physical_cores = _num_physical_cores(host, folder)
+    memory_bytes = listed.memory_bytes if listed else None
+    if memory_bytes is None and target is not None and num_physical_cores:
+        memory_bytes = DeviceMemory(target, num_physical_cores).total_bytes
+    return Device(
+        index=index,
+        name=host.read(f"{folder}/info/architecture/device_name") or _CHIPS.get(target or ""),
+        target=target,
+        num_cores=(listed.num_cores if listed else None) or num_physical_cores,
+        logical_nc_config=listed.logical_nc_config if listed else None,
+        memory_bytes=memory_bytes,
+        processes=listed.processes if listed else (),
+        has_node=has_node,
+    )
+
+
+def target_of_instance(instance_type: str | None) -> str | None:
+    """Return the target of an instance type: of `trn2.48xlarge` and of `Trn2`, `trn2`."""
+    match = _INSTANCE_TYPE.match(instance_type or "")
+    target = match.group().lower() if match else None
+    return target if target in _CHIPS else None
+
+
+def is_neuron_instance(instance_type: str | None) -> bool:
+    """Return whether an EC2 instance of the type has Neuron devices."""
+    return _INSTANCE_TYPE.match(instance_type or "") is not None
+
+
+def _num_physical_cores(host: Host, folder: str) -> int | None:
+    count = whole_number(host.read(f"{folder}/core_count"))
+    if count is not None:
+        return count
+    # The file has moved between drivers; the cores themselves are folders.
+    with contextlib.suppress(OSError):
+        names = [entry.name for entry in host.path(folder).iterdir()]
+        return sum(_CORE_NAME.fullmatch(name) is not None for name in names) or None
+    return None
