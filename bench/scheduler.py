@@ -7,7 +7,9 @@ Timed are decode steps with every running request in them: `schedule()` plus
 engine runs and `plug-in` is the same holdback logic over vLLM's scheduler; `base` and `vLLM` are
 the two without it. All run in this one process, in turns, and what is counted is the thread's own
 CPU time, so that neither a busy machine nor the order favours one. Each figure is the median of
-many short rounds of steps. Without vLLM installed only ours are measured.
+many rounds of steps. A round takes milliseconds, as its first steps find the caches of the
+processor and of the interpreter filled by somebody else. Without vLLM installed only ours are
+measured.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +39,11 @@ from neuron_llm.scheduler import (
 NAMES = ["neuron", "base", "plug-in", "vLLM"]
 PROMPT_LEN = 100
 BLOCK_SIZE = 32
-MAX_MODEL_LEN = 2048
 MAX_NUM_BATCHED_TOKENS = 2048
+MAX_ROUNDS = 15
+
+Row = tuple[int, int, dict[str, float]]
+"""Running and waiting requests, and the microseconds of a step by scheduler."""
 
 
 @dataclass
@@ -61,15 +67,21 @@ class Contender:
                 self.result = self.make_output(req_ids)
                 return
 
-    def run(self, num_steps: int) -> None:
+    def run(self) -> None:
         """Time one round of decode steps."""
         schedule, update, result = self.schedule, self.update, self.result
+        num_steps = steps_per_round(self.num_running)
         start = time.thread_time_ns()
         for _ in range(num_steps):
             output = schedule()
             update(output, result)
         self.microseconds.append((time.thread_time_ns() - start) / 1e3 / num_steps)
         assert output.total_num_scheduled_tokens == self.num_running, "not all requests decoded"
+
+
+def steps_per_round(num_running: int) -> int:
+    """Return the steps in which every request takes the same number of new KV blocks, 4 to 32."""
+    return BLOCK_SIZE * max(4, 32 // num_running)
 
 
 def prompt(index: int) -> list[int]:
@@ -79,21 +91,24 @@ def prompt(index: int) -> list[int]:
 
 def make_config(num_running: int) -> SchedulerConfig:
     """Return limits that let exactly `num_running` requests run, of whatever length."""
+    # The rounds, and one more for the prompt.
+    max_model_len = steps_per_round(num_running) * (MAX_ROUNDS + 1)
     return SchedulerConfig(
         max_num_seqs=num_running,
         max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
-        max_model_len=MAX_MODEL_LEN,
+        max_model_len=max_model_len,
         block_size=BLOCK_SIZE,
-        num_blocks=num_running * MAX_MODEL_LEN // BLOCK_SIZE + 1,
+        num_blocks=num_running * max_model_len // BLOCK_SIZE + 1,
         num_batched_tokens_buckets=(128, 512, MAX_NUM_BATCHED_TOKENS),
     )
 
 
 def make_ours(name: str, cls: type[Scheduler], num_running: int, num_waiting: int) -> Contender:
     """Return one of our schedulers with all its requests added."""
-    scheduler = cls(make_config(num_running))
+    config = make_config(num_running)
+    scheduler = cls(config)
     for index in range(num_running + num_waiting):
-        scheduler.add_request(Request(f"r{index}", prompt(index), max_tokens=MAX_MODEL_LEN))
+        scheduler.add_request(Request(f"r{index}", prompt(index), max_tokens=config.max_model_len))
     return Contender(
         name,
         scheduler.schedule,
@@ -126,9 +141,12 @@ class Vllm:
 
     def make(self, name: str, cls: Any, num_running: int, num_waiting: int) -> Contender:
         """Return one of vLLM's schedulers with all its requests added."""
-        scheduler = self._make_scheduler(cls, make_config(num_running))
+        limits = make_config(num_running)
+        scheduler = self._make_scheduler(cls, limits)
         for index in range(num_running + num_waiting):
-            params = self._sampling_params.SamplingParams(max_tokens=MAX_MODEL_LEN, ignore_eos=True)
+            params = self._sampling_params.SamplingParams(
+                max_tokens=limits.max_model_len, ignore_eos=True
+            )
             params.update_from_generation_config({}, 2)
             scheduler.add_request(
                 self._request.Request(
@@ -151,12 +169,12 @@ class Vllm:
                 tokenizer=self._model_folder,
                 skip_tokenizer_init=True,
                 dtype="float16",
-                max_model_len=MAX_MODEL_LEN,
+                max_model_len=limits.max_model_len,
             ),
             scheduler_config=config.SchedulerConfig(
                 max_num_seqs=limits.max_num_seqs,
                 max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
-                max_model_len=MAX_MODEL_LEN,
+                max_model_len=limits.max_model_len,
                 is_encoder_decoder=False,
                 async_scheduling=False,
             ),
@@ -210,8 +228,7 @@ def measure(
     gc.freeze()
     for _ in range(num_rounds):
         for contender in contenders:
-            # In each round every request takes exactly four new KV blocks.
-            contender.run(4 * BLOCK_SIZE)
+            contender.run()
         # Nobody always comes after the same other one, whose data fills the processor's caches.
         random.shuffle(contenders)
     gc.unfreeze()
@@ -225,7 +242,7 @@ def load_vllm(folder: str) -> Vllm | None:
     (Path(folder) / "config.json").write_text(
         '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, '
         '"intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, '
-        '"num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 4096, '
+        '"num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 32768, '
         '"rms_norm_eps": 1e-5, "torch_dtype": "float16"}'
     )
     try:
@@ -235,7 +252,7 @@ def load_vllm(folder: str) -> Vllm | None:
         return None
 
 
-def print_rows(rows: list[tuple[int, int, dict[str, float]]]) -> None:
+def print_rows(rows: list[Row]) -> None:
     """Print the table: microseconds per step, and how much faster ours are."""
     names = list(rows[0][2])
     ratios = ["vLLM/base", "plug-in/neuron", "vLLM/neuron"] if "vLLM" in names else []
@@ -250,27 +267,31 @@ def print_rows(rows: list[tuple[int, int, dict[str, float]]]) -> None:
         print(" ".join(cells))
 
 
+def print_growth(rows: list[Row]) -> None:
+    """Print how the cost of `neuron` grows with running and with waiting requests."""
+    cost = {(num_running, num_waiting): m["neuron"] for num_running, num_waiting, m in rows}
+    by_running = pairwise(sorted(cost, key=lambda numbers: numbers[::-1]))
+    for few, many in [*by_running, *pairwise(sorted(cost))]:
+        if few[0] == many[0] or few[1] == many[1]:
+            growth = cost[many] / cost[few]
+            print(f"neuron, (running, waiting) {few} -> {many}: {growth:.2f}x the time")
+
+
 def main() -> None:
     """Measure, and print the table and the growth with running and with waiting requests."""
     parser = argparse.ArgumentParser(description="Cost of a scheduling step, ours and vLLM's.")
     parser.add_argument("--running", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--waiting", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=12, help="timed rounds of each")
+    parser.add_argument("--rounds", type=int, default=12, help=f"of each, at most {MAX_ROUNDS}")
     args = parser.parse_args()
+    ends = sorted({min(args.running), max(args.running)})
+    numbers = [(n, args.waiting) for n in args.running]
+    numbers += [(n, waiting) for n in ends for waiting in (0, 10 * args.waiting)]
     with tempfile.TemporaryDirectory() as folder:
         vllm = load_vllm(folder)
-        rows = [
-            (n, args.waiting, measure(vllm, n, args.waiting, args.rounds)) for n in args.running
-        ]
-        most = max(args.running)
-        rows.append((most, 0, measure(vllm, most, 0, args.rounds)))
+        rows = [(n, waiting, measure(vllm, n, waiting, args.rounds)) for n, waiting in numbers]
     print_rows(rows)
-    by_running = {n: medians["neuron"] for n, waiting, medians in rows if waiting}
-    for few, many in zip(args.running, args.running[1:], strict=False):
-        growth = by_running[many] / by_running[few]
-        print(f"neuron, {few} -> {many} running ({many / few:g}x): {growth:.1f}x the time")
-    growth = by_running[most] / rows[-1][2]["neuron"]
-    print(f"neuron, 0 -> {args.waiting} waiting at {most} running: {growth:.2f}x the time")
+    print_growth(rows)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ Knows block ids and hashes only; which request a block belongs to is the KV cach
 
 from __future__ import annotations
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from struct import pack
 from typing import NewType
 
 from neuron_llm.errors import OutOfBlocksError
@@ -33,7 +33,7 @@ def hash_block(
     assert parent is None or salt is None, "only the first block is salted"
     # The digest in front has a fixed length, so no salt can be mistaken for tokens.
     prefix = parent if parent is not None else sha256((salt or "").encode()).digest()
-    return BlockHash(sha256(prefix + array("q", token_ids).tobytes()).digest())
+    return BlockHash(sha256(prefix + pack(f"{len(token_ids)}q", *token_ids)).digest())
 
 
 class BlockPool:
@@ -89,8 +89,10 @@ class BlockPool:
         """
         if num_blocks > len(self._free):
             raise OutOfBlocksError(f"{num_blocks} blocks are needed and {len(self._free)} are free")
-        block_ids = [self._free.popitem(last=False)[0] for _ in range(num_blocks)]
-        for block_id in block_ids:
+        block_ids = []
+        for _ in range(num_blocks):
+            block_id, _ = self._free.popitem(last=False)
+            block_ids.append(block_id)
             self._ref_counts[block_id] = 1
             if self._block_hashes[block_id] is not None:
                 self._forget(block_id)

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from itertools import islice
-from operator import attrgetter
-from typing import Any
 
-from neuron_llm.errors import NoProgressError
 from neuron_llm.scheduler.admission import KVAdmission, KVPort
 from neuron_llm.scheduler.buckets import get_bucket_for_count
 from neuron_llm.scheduler.config import SchedulerConfig
-from neuron_llm.scheduler.output import CachedRequestData, SchedulerOutput
+from neuron_llm.scheduler.output import SchedulerOutput
 from neuron_llm.scheduler.request import Request
-from neuron_llm.scheduler.stats import HoldReason, SchedulerState, SchedulerStats
+from neuron_llm.scheduler.stats import ACTIVE_DECODE, HoldReason, SchedulerState, SchedulerStats
+from neuron_llm.scheduler.step_checks import check_prefill_step, no_progress
 
 
 class HoldbackMixin(ABC):
@@ -42,9 +38,6 @@ class HoldbackMixin(ABC):
     max_num_running_reqs: int
     max_num_scheduled_tokens: int
 
-    # How many tokens of a request must be computed before it decodes.
-    _num_prefill_tokens: Callable[[Request], int] = attrgetter("num_prompt_tokens")
-
     @abstractmethod
     def _call_base_schedule(self) -> SchedulerOutput:
         """Run the step of the scheduler underneath, on the queues as they are."""
@@ -62,13 +55,18 @@ class HoldbackMixin(ABC):
         self.holdback_queue: deque[Request] = type(self.waiting)()
         self.total_scheduled_tokens = 0
         self.total_padding_tokens = 0
-        self._num_padded_tokens = 0
-        self._stats: tuple[Any, ...] | None = None
         self._kv = kv
         self._kv_admission = KVAdmission(config, kv)
         self._num_consecutive_prefills = 0
-        self._hold_reason: HoldReason | None = None
+        # While these run and this one is the head of the queue, all steps are decodes of all.
+        self._decoding: list[Request] | None = None
+        self._held_head: Request | None = None
         self._state = SchedulerState.IDLE
+        self._is_prefill = False
+        self._num_hidden = 0
+        self._num_prefix_queries = 0
+        self._hold_reason: HoldReason | None = None
+        self._last_output: SchedulerOutput | None = None
 
     @property
     def state(self) -> SchedulerState:
@@ -77,8 +75,25 @@ class HoldbackMixin(ABC):
 
     @property
     def last_stats(self) -> SchedulerStats | None:
-        """What the last step did, None before the first; made when it is asked for."""
-        return SchedulerStats(*self._stats) if self._stats else None
+        """What the last step did, None before the first; made when it is asked for.
+
+        So the counts of queues and blocks are those of that moment: ask before the output comes in.
+        """
+        if (output := self._last_output) is None:
+            return None
+        new_reqs = output.scheduled_new_reqs
+        return SchedulerStats(
+            state=self._state,
+            num_running=len(self.running),
+            num_waiting=len(self.waiting),
+            num_hidden=self._num_hidden,
+            hold_reason=self._hold_reason,
+            num_free_blocks=self._kv.free_blocks,
+            num_scheduled_tokens=output.total_num_scheduled_tokens,
+            num_padded_tokens=sum((output.num_scheduled_tokens_padded or {}).values()),
+            num_prefix_queries=self._num_prefix_queries if new_reqs else 0,
+            num_prefix_hits=sum(new.num_computed_tokens for new in new_reqs),
+        )
 
     @property
     def at_capacity(self) -> bool:
@@ -106,32 +121,60 @@ class HoldbackMixin(ABC):
         """
         # 1. Hide the whole waiting queue. The two queues trade places, whatever their length.
         self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
+        head = self.holdback_queue[0] if self.holdback_queue else None
+        if self.running is self._decoding and head is self._held_head:
+            # Nobody came or went since the last decode: it is the same requests' turn again.
+            try:
+                scheduler_output = self._call_base_schedule()
+            finally:
+                self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
+        else:
+            scheduler_output = self._schedule_one_phase(head)
+        # 6. Pad the tensor size of a prefill; the token counts stay what they are.
+        self._apply_padding_and_log_stats(scheduler_output, self._is_prefill)
+        # 7. `_check_phases()` has seen the output before the counters moved on. Was there any?
+        if not scheduler_output.num_scheduled_tokens:
+            self._check_progress(scheduler_output)
+        # 8. Name the phase of the step; a decode after a decode is in the same one.
+        if self._state is not ACTIVE_DECODE or self._is_prefill or not self.running:
+            self._update_state(scheduler_output, self._is_prefill)
+        self._last_output = scheduler_output
+        return scheduler_output
+
+    def _schedule_one_phase(self, head: Request | None) -> SchedulerOutput:
+        """Decide which phase the scheduler underneath sees, and ask it."""
         limits = self.max_num_running_reqs, self.max_num_scheduled_tokens
         running_holdback: list[Request] = []
         prefill_holdback: list[Request] = []
         try:
-            # 2. Give back its head if it may start now; nobody overtakes it.
+            # 2. Give back the head of the queue if it may start now; nobody overtakes it.
             self._admit_from_holdback()
+            self._note_decode(head)
             # 3. One phase per step: hide the running requests of the other one.
             running_holdback, self.running, prefill_holdback = self._separate_phases()
-            self._limit_step(len(running_holdback) + len(prefill_holdback))
+            self._num_hidden = len(running_holdback) + len(prefill_holdback)
+            self._limit_step(self._num_hidden)
             # 4. The scheduler underneath does its work on what is left.
-            scheduler_output = self._call_base_schedule()
+            return self._call_base_schedule()
         finally:
             # 5. Restore queues and limits, also when it failed; `running` in admission order.
             if running_holdback or prefill_holdback:
                 self.running = [*running_holdback, *self.running, *prefill_holdback]
             self._restore_waiting()
             self.max_num_running_reqs, self.max_num_scheduled_tokens = limits
-        # 6. Pad the tensor size of a prefill; the token counts stay what they are.
-        is_prefill = self._is_prefill_step(scheduler_output)
-        self._apply_padding_and_log_stats(scheduler_output, is_prefill)
-        # 7. `_check_phases()` has seen the output before the counters moved on. Was there any?
-        self._check_progress(scheduler_output)
-        # 8. Name the phase of the step.
-        self._update_state(scheduler_output, is_prefill)
-        self._record_stats(scheduler_output, len(running_holdback) + len(prefill_holdback))
-        return scheduler_output
+
+    def _note_decode(self, head: Request | None) -> None:
+        """Note for whom this step, and those that follow, can only be a decode of all that run.
+
+        That is so until there is another head of the queue or another list of running requests,
+        which is replaced, and not changed in place, when one comes or goes.
+        """
+        reason = self._hold_reason
+        is_held = head is None if reason is None else reason.is_lasting
+        fits_budget = 0 < len(self.running) <= self.max_num_scheduled_tokens
+        is_decode = is_held and fits_budget and not self.has_prefill_in_running
+        self._decoding = self.running if is_decode else None
+        self._held_head = head
 
     def can_schedule(self, request: Request) -> bool:
         """Whether a waiting request may start in this step; `last_stats` says why one may not."""
@@ -152,7 +195,7 @@ class HoldbackMixin(ABC):
         return None
 
     def _is_prefill_request(self, request: Request) -> bool:
-        return request.num_computed_tokens < self._num_prefill_tokens(request)
+        return request.num_computed_tokens < request.num_prompt_tokens
 
     def _block_holders(self, candidate: Request) -> list[Request]:
         """Return the requests other than the candidate to which blocks are promised."""
@@ -187,9 +230,9 @@ class HoldbackMixin(ABC):
     def _limit_step(self, num_hidden: int) -> None:
         """Count hidden requests against the slots, and rows of decodes not against the budget."""
         self.max_num_running_reqs -= num_hidden
-        # The budget is the largest prefill graph; how many rows decode, `max_num_seqs` says. Only
-        # decodes are ever shown by the dozen.
-        self.max_num_scheduled_tokens = max(self.max_num_scheduled_tokens, len(self.running))
+        # The budget is the largest prefill graph; how many rows decode, `max_num_seqs` says.
+        if len(self.running) > self.max_num_scheduled_tokens:
+            self.max_num_scheduled_tokens = len(self.running)
 
     def _restore_waiting(self) -> None:
         while self.waiting:
@@ -199,14 +242,15 @@ class HoldbackMixin(ABC):
     def _apply_padding_and_log_stats(
         self, scheduler_output: SchedulerOutput, is_prefill: bool
     ) -> None:
-        padded = scheduler_output.num_scheduled_tokens.copy()
-        num_tokens = self._num_padded_tokens = scheduler_output.total_num_scheduled_tokens
+        num_tokens = scheduler_output.total_num_scheduled_tokens
+        self.total_scheduled_tokens += num_tokens
+        padded = scheduler_output.num_scheduled_tokens
         if is_prefill:
             padded = {i: self._calculate_padded_count(n) for i, n in padded.items()}
-            self._num_padded_tokens = sum(padded.values())
+            self.total_padding_tokens += sum(padded.values()) - num_tokens
+            started = [self.requests[new.req_id] for new in scheduler_output.scheduled_new_reqs]
+            self._num_prefix_queries = sum(request.num_prompt_tokens for request in started)
         scheduler_output.num_scheduled_tokens_padded = padded
-        self.total_scheduled_tokens += num_tokens
-        self.total_padding_tokens += self._num_padded_tokens - num_tokens
 
     def _calculate_padded_count(self, token_count: int) -> int:
         """Return the smallest bucket that holds the chunk; no tokens need none.
@@ -219,82 +263,38 @@ class HoldbackMixin(ABC):
         return get_bucket_for_count(token_count, self.num_batched_tokens_buckets)
 
     def _check_phases(self, scheduler_output: SchedulerOutput) -> None:
-        """Refuse a batch of both phases while its counters can still be trusted."""
-        num_prefills = len(scheduler_output.scheduled_new_reqs)
-        num_prefills += self._count_prefills(scheduler_output.scheduled_cached_reqs)
-        num_decodes = len(scheduler_output.num_scheduled_tokens) - num_prefills
-        if num_prefills > self.max_prefills_per_batch or (num_prefills and num_decodes):
-            raise RuntimeError(
-                f"a step must hold one prefill or only decodes, not {num_prefills} prefills and "
-                f"{num_decodes} decodes"
-            )
+        """Note the phase of a step, and refuse both while its counters can still be trusted.
 
-    def _count_prefills(self, cached_reqs: CachedRequestData) -> int:
-        """Return how many of the requests have prompt tokens left to compute.
-
-        Those have no output yet, known or in flight, and all others have. So no request is looked
-        at, in a check that every step makes.
+        A request with prompt tokens left has no output yet, known or in flight, and every other one
+        has. So no request is looked at, in a check that every step makes.
         """
-        return cached_reqs.num_output_tokens.count(0)
-
-    def _is_prefill_step(self, scheduler_output: SchedulerOutput) -> bool:
-        """Whether the step's one phase is prefill, judged by the counters before the step."""
-        if scheduler_output.scheduled_new_reqs:
-            return True
-        cached_reqs = scheduler_output.scheduled_cached_reqs
-        if not cached_reqs.req_ids:
-            return False
-        # All of a step is of one phase, so its first request tells.
-        request = self.requests[cached_reqs.req_ids[0]]
-        return cached_reqs.num_computed_tokens[0] < self._num_prefill_tokens(request)
+        num_output_tokens = scheduler_output.scheduled_cached_reqs.num_output_tokens
+        self._is_prefill = bool(scheduler_output.scheduled_new_reqs) or 0 in num_output_tokens
+        if self._is_prefill:
+            num_continued = num_output_tokens.count(0)
+            check_prefill_step(scheduler_output, num_continued, self.max_prefills_per_batch)
 
     def _check_progress(self, scheduler_output: SchedulerOutput) -> None:
-        if scheduler_output.num_scheduled_tokens or self._has_steps_in_flight():
+        if not self.requests or self._has_steps_in_flight():
             return
-        if not self.requests:
-            return
-        queue = [request.request_id for request in islice(self.waiting, 8)]
-        reason = "no request waits"
+        why = "no request waits"
         if self.waiting:
             head = self.waiting[0]
             # With the batch full of prompts and still nothing scheduled, the head was let through.
             was_admitted = self._hold_reason in (None, HoldReason.PREFILL_BATCH)
             held = "not scheduled" if was_admitted else self._hold_reason
             room = self._kv_admission.explain(head, self._block_holders(head))
-            reason = f"`{head.request_id}` waits: {held} ({room})"
-        raise NoProgressError(
-            f"nothing can be scheduled and no step is in flight; {reason}; running "
-            f"{[request.request_id for request in self.running]}, waiting {queue} of "
-            f"{len(self.waiting)}",
-        )
+            why = f"`{head.request_id}` waits: {held} ({room})"
+        raise no_progress(self.running, self.waiting, len(self.waiting), why)
 
     def _update_state(self, scheduler_output: SchedulerOutput, is_prefill: bool) -> None:
-        if not self.waiting and not self.running:
+        if not self.running and not self.waiting:
             self._state = SchedulerState.IDLE
-        elif scheduler_output.num_scheduled_tokens:
-            self._state = (
-                SchedulerState.ACTIVE_PREFILL if is_prefill else SchedulerState.ACTIVE_DECODE
-            )
+        elif is_prefill:
+            self._state = SchedulerState.ACTIVE_PREFILL
             # A prefill that no decode had to wait for does not count.
-            keeps_waiting = is_prefill and len(self.running) > 1
-            self._num_consecutive_prefills = (
-                self._num_consecutive_prefills + 1 if keeps_waiting else 0
-            )
-
-    def _record_stats(self, scheduler_output: SchedulerOutput, num_hidden: int) -> None:
-        num_prefix_queries = num_prefix_hits = 0
-        for new in scheduler_output.scheduled_new_reqs:
-            num_prefix_queries += self.requests[new.req_id].num_prompt_tokens
-            num_prefix_hits += new.num_computed_tokens
-        self._stats = (
-            self._state,
-            len(self.running),
-            len(self.waiting),
-            num_hidden,
-            self._hold_reason,
-            self._kv.free_blocks,
-            scheduler_output.total_num_scheduled_tokens,
-            self._num_padded_tokens,
-            num_prefix_queries,
-            num_prefix_hits,
-        )
+            num_in_a_row = self._num_consecutive_prefills + 1
+            self._num_consecutive_prefills = num_in_a_row if len(self.running) > 1 else 0
+        elif scheduler_output.num_scheduled_tokens:
+            self._state = ACTIVE_DECODE
+            self._num_consecutive_prefills = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from neuron_llm.scheduler.block_pool import BlockPool, hash_block
@@ -24,8 +24,8 @@ def num_blocks_for(num_tokens: int, block_size: int) -> int:
 
 @dataclass(slots=True)
 class _BlockTable:
-    block_ids: list[int] = field(default_factory=list)
-    num_published_blocks: int = 0
+    block_ids: list[int]
+    num_published_blocks: int
 
 
 class KVCacheManager:
@@ -68,7 +68,7 @@ class KVCacheManager:
         blocks count: with blocks of 16, a 48-token prompt seen before hits 32 tokens, one of 49
         hits 48.
         """
-        if not self.enable_prefix_caching:
+        if not self.enable_prefix_caching or request.skip_reading_prefix_cache:
             return []
         num_blocks = (request.num_tokens - 1) // self.block_size
         self._extend_block_hashes(request, num_blocks)
@@ -105,7 +105,7 @@ class KVCacheManager:
             The newly allocated block ids, without the hits; None, with nothing touched, if too few
             blocks are free.
         """
-        table = self._tables.get(request.request_id) or _BlockTable()
+        table = self._tables.get(request.request_id) or _BlockTable([], 0)
         num_tokens = request.num_computed_tokens + num_new_tokens
         num_tokens += len(computed_blocks) * self.block_size
         num_new_blocks = num_blocks_for(num_tokens, self.block_size)
@@ -114,10 +114,12 @@ class KVCacheManager:
         if num_new_blocks > 0 or computed_blocks:
             if self._num_taken(num_new_blocks, computed_blocks) > self.free_blocks:
                 return None
-            self.block_pool.touch(computed_blocks)
-            new_block_ids = self.block_pool.allocate(max(num_new_blocks, 0))
-            table.block_ids += [*computed_blocks, *new_block_ids]
-            table.num_published_blocks += len(computed_blocks)
+            if computed_blocks:
+                self.block_pool.touch(computed_blocks)
+                table.block_ids += computed_blocks
+                table.num_published_blocks += len(computed_blocks)
+            new_block_ids = self.block_pool.allocate(num_new_blocks)
+            table.block_ids += new_block_ids
             self._tables[request.request_id] = table
         if self.enable_prefix_caching:
             # A block with tokens that are still in flight has no hash yet: see `cache_blocks`.
@@ -148,14 +150,19 @@ class KVCacheManager:
 
     def _num_taken(self, num_new_blocks: int, computed_blocks: Sequence[int]) -> int:
         """Return how many blocks leave the free queue: the new ones and hits that nobody holds."""
+        if not computed_blocks:
+            return num_new_blocks
         unheld_hits = sum(self.block_pool.ref_count(b) == 0 for b in computed_blocks)
         return num_new_blocks + unheld_hits
 
     def _settle(self, request: Request, table: _BlockTable) -> None:
-        """Note up to how many tokens no block is missing, and none becomes full."""
-        request.num_settled_tokens = len(table.block_ids) * self.block_size + 1
-        if self.enable_prefix_caching and table.num_published_blocks < len(table.block_ids):
-            request.num_settled_tokens = (table.num_published_blocks + 1) * self.block_size
+        """Note up to how many tokens no block is missing or filled, and the end not reached."""
+        num_blocks, num_published_blocks = len(table.block_ids), table.num_published_blocks
+        if self.enable_prefix_caching and num_published_blocks < num_blocks:
+            num_tokens = (num_published_blocks + 1) * self.block_size
+        else:
+            num_tokens = num_blocks * self.block_size + 1
+        request.num_settled_tokens = min(num_tokens, request.max_num_tokens)
 
     def _publish(self, request: Request, table: _BlockTable, num_tokens: int) -> None:
         num_full_blocks = num_tokens // self.block_size

@@ -5,7 +5,6 @@ from __future__ import annotations
 from neuron_llm.scheduler.async_scheduler import AsyncScheduler
 from neuron_llm.scheduler.config import SchedulerConfig
 from neuron_llm.scheduler.holdback import HoldbackMixin
-from neuron_llm.scheduler.output import SchedulerOutput
 from neuron_llm.scheduler.scheduler import Scheduler
 
 
@@ -23,19 +22,13 @@ class NeuronScheduler(HoldbackMixin, Scheduler):
         super().__init__(config)
         self._init_holdback(config, self.kv_cache_manager)
 
-    def _call_base_schedule(self) -> SchedulerOutput:
-        return Scheduler.schedule(self)
+    _call_base_schedule = Scheduler.schedule
 
     def _has_steps_in_flight(self) -> bool:
         return bool(self._in_flight)
-
-    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
-        self._check_phases(scheduler_output)
-        super()._update_after_schedule(scheduler_output)
 
 
 class NeuronAsyncScheduler(NeuronScheduler, AsyncScheduler):
     """The same, planning each step while the one before it runs."""
 
-    def _call_base_schedule(self) -> SchedulerOutput:
-        return AsyncScheduler.schedule(self)
+    _call_base_schedule = AsyncScheduler.schedule

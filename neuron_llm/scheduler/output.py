@@ -1,9 +1,12 @@
-"""What passes between the scheduler, the runner and the engine; plain data, made anew each step."""
+"""What passes between the scheduler, the runner and the engine; plain data, made anew each step.
+
+Whoever receives it only reads it: its parts may be shared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 
 from neuron_llm.scheduler.request import FinishReason
 
@@ -31,25 +34,20 @@ class CachedRequestData:
 
     Attributes:
         req_ids: the requests, in batch order.
-        new_block_ids: blocks to append to each one's table; often none.
+        new_block_ids: blocks to append to each one's table; often none, and then the same list.
         num_computed_tokens: where each one's tokens of this step start.
         num_output_tokens: output tokens of each before this step, those still in flight included.
     """
 
-    req_ids: list[str] = field(default_factory=list)
-    new_block_ids: list[list[int]] = field(default_factory=list)
-    num_computed_tokens: list[int] = field(default_factory=list)
-    num_output_tokens: list[int] = field(default_factory=list)
+    req_ids: list[str]
+    new_block_ids: list[list[int]]
+    num_computed_tokens: list[int]
+    num_output_tokens: list[int]
 
     @property
     def num_reqs(self) -> int:
         """How many requests there are."""
         return len(self.req_ids)
-
-    @classmethod
-    def make_empty(cls) -> CachedRequestData:
-        """Return the data of no request."""
-        return cls([], [], [], [])
 
 
 @dataclass(slots=True)
@@ -64,13 +62,14 @@ class SchedulerOutput:
         finished_req_ids: requests that the runner can forget before it looks at the others.
         num_scheduled_tokens_padded: tensor size of each request along the token axis, None where
             the scheduler knows no buckets. Never used for accounting: counters move by real tokens.
+            Decodes need no padding, and so have `num_scheduled_tokens` itself here.
     """
 
     scheduled_new_reqs: list[NewRequestData]
     scheduled_cached_reqs: CachedRequestData
     num_scheduled_tokens: dict[str, int]
     total_num_scheduled_tokens: int
-    finished_req_ids: set[str]
+    finished_req_ids: Set[str]
     num_scheduled_tokens_padded: dict[str, int] | None = None
 
 
@@ -85,6 +84,11 @@ class ModelRunnerOutput:
 
     req_ids: list[str]
     sampled_token_ids: list[list[int]]
+
+    def in_order(self, req_ids: Iterable[str]) -> list[list[int]]:
+        """Return the tokens of the requests in the order of `req_ids`."""
+        sampled = dict(zip(self.req_ids, self.sampled_token_ids, strict=True))
+        return [sampled[req_id] for req_id in req_ids]
 
 
 @dataclass(slots=True)

@@ -21,8 +21,11 @@ from neuron_llm.scheduler.output import (
     NewRequestData,
     SchedulerOutput,
 )
-from neuron_llm.scheduler.request import Request, RequestStatus
-from neuron_llm.scheduler.stop import check_stop
+from neuron_llm.scheduler.request import RUNNING, Request, RequestStatus
+from neuron_llm.scheduler.stop import append_until_stop, check_stop
+
+# Not the scheduler's own set, which goes on to collect: an output does not change.
+_NONE_FINISHED: frozenset[str] = frozenset()
 
 
 class Scheduler:
@@ -36,7 +39,8 @@ class Scheduler:
 
     Attributes:
         waiting: requests that hold no blocks, in order of arrival.
-        running: requests that hold blocks, in order of admission.
+        running: requests that hold blocks, in order of admission; replaced, and never changed in
+            place, when one comes or goes.
         requests: every unfinished request by its id.
         finished_req_ids: requests that the runner has not been told to forget yet.
         max_num_running_reqs: how many of `running` there may be.
@@ -59,9 +63,7 @@ class Scheduler:
         self.finished_req_ids: set[str] = set()
         # The requests themselves, not their ids: a request may finish, and its id come back, while
         # a step is in flight.
-        self._in_flight: deque[list[Request]] = deque()
-        # Those of the step that is being scheduled, in batch order.
-        self._scheduled: list[Request] = []
+        self._in_flight: deque[tuple[SchedulerOutput, list[Request]]] = deque()
 
     def add_request(self, request: Request) -> None:
         """Queue a new request.
@@ -89,13 +91,40 @@ class Scheduler:
             OutOfBlocksError: a running request cannot grow. Blocks are never taken back from
                 another one; admit fewer requests.
         """
-        output = SchedulerOutput([], CachedRequestData.make_empty(), {}, 0, self.finished_req_ids)
-        self._scheduled = []
-        token_budget = self._schedule_running(output, self.max_num_scheduled_tokens)
-        token_budget = self._schedule_waiting(output, token_budget)
-        output.total_num_scheduled_tokens = self.max_num_scheduled_tokens - token_budget
-        assert len(self.running) <= self.max_num_running_reqs
-        self._update_after_schedule(output)
+        cached = CachedRequestData([], [], [], [])
+        output = SchedulerOutput([], cached, {}, 0, self.finished_req_ids or _NONE_FINISHED)
+        num_scheduled_tokens = output.num_scheduled_tokens
+        budget = token_budget = self.max_num_scheduled_tokens
+        no_block_ids: list[int] = []
+        for request in self.running:
+            # Known tokens and those in flight; all but the new ones are computed.
+            num_tokens = request.num_tokens + request.num_output_placeholders
+            num_computed_tokens = request.num_computed_tokens
+            num_new_tokens = num_tokens - num_computed_tokens
+            if num_new_tokens > token_budget:
+                num_new_tokens = token_budget
+            if num_new_tokens <= 0:
+                continue
+            block_ids = no_block_ids
+            if num_tokens >= request.num_settled_tokens:
+                if num_tokens >= request.max_num_tokens:
+                    continue  # It ends by its length, whatever the tokens in flight turn out to be.
+                block_ids = self._grow(request, num_new_tokens)
+            token_budget -= num_new_tokens
+            req_id = request.request_id
+            num_scheduled_tokens[req_id] = num_new_tokens
+            cached.req_ids.append(req_id)
+            cached.new_block_ids.append(block_ids)
+            cached.num_computed_tokens.append(num_computed_tokens)
+            cached.num_output_tokens.append(num_tokens - request.num_prompt_tokens)
+        output.total_num_scheduled_tokens = budget - token_budget
+        if self.waiting:
+            self._schedule_waiting(output)
+        self._check_phases(output)
+        if num_scheduled_tokens:
+            self._update_after_schedule(output)
+        if self.finished_req_ids:
+            self.finished_req_ids = set()
         return output
 
     def update_from_output(
@@ -108,30 +137,36 @@ class Scheduler:
         """
         if not scheduler_output.num_scheduled_tokens:
             return []
-        requests = self._in_flight.popleft()
-        req_ids = [request.request_id for request in requests]
-        assert req_ids == list(scheduler_output.num_scheduled_tokens), "outputs out of order"
+        oldest_output, requests = self._in_flight.popleft()
+        assert oldest_output is scheduler_output, "outputs out of order"
         sampled_token_ids = runner_output.sampled_token_ids
-        if runner_output.req_ids != req_ids:
-            sampled = dict(zip(runner_output.req_ids, sampled_token_ids, strict=True))
-            sampled_token_ids = [sampled[req_id] for req_id in req_ids]
+        # With a new request in the step, or in another order, they differ.
+        if runner_output.req_ids != scheduler_output.scheduled_cached_reqs.req_ids:
+            sampled_token_ids = runner_output.in_order(scheduler_output.num_scheduled_tokens)
+        assert len(sampled_token_ids) == len(requests), "outputs are missing"
         outputs = []
-        num_unfinished = len(self.requests)
-        running = RequestStatus.RUNNING
-        for request, token_ids in zip(requests, sampled_token_ids, strict=True):
-            if not token_ids or request.status is not running:
+        is_any_finished = False
+        for index, request in enumerate(requests):
+            token_ids = sampled_token_ids[index]
+            if not token_ids or request.status is not RUNNING:
                 continue
-            token_ids = self._update_request_with_output(request, token_ids)
+            if len(token_ids) > 1:
+                token_ids = append_until_stop(request, token_ids)
+            elif request.append_output_token_id(token_ids[0]):
+                check_stop(request)
+            if request.num_output_placeholders:
+                self._fill_placeholders(request, len(token_ids))
             output = EngineCoreOutput(
                 request.request_id, token_ids, None, None, request.num_cached_tokens
             )
             outputs.append(output)
-            if request.status is not running:
+            if request.status is not RUNNING:
                 output.finish_reason = request.finish_reason
                 output.stop_reason = request.stop_reason
                 self._free_request(request)
-        if len(self.requests) != num_unfinished:
-            self.running = [r for r in self.running if r.status is running]
+                is_any_finished = True
+        if is_any_finished:
+            self.running = [r for r in self.running if r.status is RUNNING]
         return outputs
 
     def finish_requests(
@@ -178,33 +213,6 @@ class Scheduler:
         """Forget all published blocks if no request holds any; return whether that was so."""
         return self.kv_cache_manager.block_pool.reset_prefix_cache()
 
-    def _schedule_running(self, output: SchedulerOutput, token_budget: int) -> int:
-        """Give running requests their next tokens; return what is left of the budget."""
-        cached_reqs = output.scheduled_cached_reqs
-        num_scheduled_tokens = output.num_scheduled_tokens
-        count_new_tokens = self._num_new_tokens
-        for request in self.running:
-            num_new_tokens = count_new_tokens(request)
-            if num_new_tokens > token_budget:
-                num_new_tokens = token_budget
-            if num_new_tokens <= 0:
-                continue
-            num_computed_tokens = request.num_computed_tokens
-            block_ids: list[int] = []
-            if num_computed_tokens + num_new_tokens >= request.num_settled_tokens:
-                block_ids = self._grow(request, num_new_tokens)
-            token_budget -= num_new_tokens
-            req_id = request.request_id
-            num_scheduled_tokens[req_id] = num_new_tokens
-            self._scheduled.append(request)
-            cached_reqs.req_ids.append(req_id)
-            cached_reqs.new_block_ids.append(block_ids)
-            cached_reqs.num_computed_tokens.append(num_computed_tokens)
-            cached_reqs.num_output_tokens.append(
-                request.num_tokens - request.num_prompt_tokens + request.num_output_placeholders
-            )
-        return token_budget
-
     def _grow(self, request: Request, num_new_tokens: int) -> list[int]:
         """Return the new blocks of a running request."""
         block_ids = self.kv_cache_manager.allocate_slots(request, num_new_tokens)
@@ -216,8 +224,9 @@ class Scheduler:
             )
         return block_ids
 
-    def _schedule_waiting(self, output: SchedulerOutput, token_budget: int) -> int:
-        """Start waiting requests in order; return what is left of the budget."""
+    def _schedule_waiting(self, output: SchedulerOutput) -> None:
+        """Start waiting requests in order, as far as the budget goes."""
+        token_budget = self.max_num_scheduled_tokens - output.total_num_scheduled_tokens
         kv = self.kv_cache_manager
         while self.waiting and token_budget > 0 and len(self.running) < self.max_num_running_reqs:
             request = self.waiting[0]
@@ -228,12 +237,11 @@ class Scheduler:
             num_new_tokens = min(request.num_tokens - num_cached_tokens, token_budget)
             new_block_ids = kv.allocate_slots(request, num_new_tokens, hits)
             assert new_block_ids is not None, "a chunk needs no more blocks than the whole prompt"
-            self.running.append(self.waiting.popleft())
-            request.status = RequestStatus.RUNNING
+            self.running = [*self.running, self.waiting.popleft()]
+            request.status = RUNNING
             request.num_computed_tokens = request.num_cached_tokens = num_cached_tokens
             token_budget -= num_new_tokens
             output.num_scheduled_tokens[request.request_id] = num_new_tokens
-            self._scheduled.append(request)
             output.scheduled_new_reqs.append(
                 NewRequestData(
                     request.request_id,
@@ -242,31 +250,33 @@ class Scheduler:
                     num_cached_tokens,
                 )
             )
-        return token_budget
+        output.total_num_scheduled_tokens = self.max_num_scheduled_tokens - token_budget
+        assert len(self.running) <= self.max_num_running_reqs
 
     def _num_new_tokens(self, request: Request) -> int:
         """Return how many tokens of a running request can be computed now, budget aside."""
         return request.num_tokens - request.num_computed_tokens
 
+    def _check_phases(self, scheduler_output: SchedulerOutput) -> None:
+        """Refuse a step while its counters can still be trusted; here, any batch will do."""
+
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         """Move the counters on; until here, the output holds the values from before the step."""
-        if self._scheduled:
-            counts = scheduler_output.num_scheduled_tokens.values()
-            for request, num_tokens in zip(self._scheduled, counts, strict=True):
-                request.num_computed_tokens += num_tokens
-            self._in_flight.append(self._scheduled)
-        self.finished_req_ids = set()
+        num_scheduled_tokens = scheduler_output.num_scheduled_tokens
+        scheduled = self.running
+        if len(scheduled) != len(num_scheduled_tokens):
+            scheduled = [r for r in scheduled if r.request_id in num_scheduled_tokens]
+        for request in scheduled:
+            request.num_computed_tokens += num_scheduled_tokens[request.request_id]
+        self._in_flight.append((scheduler_output, scheduled))
 
-    def _update_request_with_output(self, request: Request, token_ids: list[int]) -> list[int]:
-        """Append sampled tokens up to the one that ends the request; return those appended."""
-        if len(token_ids) == 1:  # as ever, and so without counting
-            if request.append_output_token_id(token_ids[0]):
-                check_stop(request)
-            return token_ids
-        for count, token_id in enumerate(token_ids, start=1):
-            if request.append_output_token_id(token_id) and check_stop(request):
-                return token_ids[:count]
-        return token_ids
+    def _fill_placeholders(self, request: Request, num_tokens: int) -> None:
+        """Count tokens that were in flight as known, and publish the block that they fill."""
+        request.num_output_placeholders -= num_tokens
+        # The block had no hash when it was allocated, since its last token was still in flight.
+        num_known_tokens = request.num_computed_tokens - request.num_output_placeholders
+        if num_known_tokens % self.config.block_size == 0:
+            self.kv_cache_manager.cache_blocks(request, num_known_tokens)
 
     def _free_request(self, request: Request) -> None:
         self.kv_cache_manager.free(request)

@@ -14,6 +14,10 @@ class SchedulerState(Enum):
     ACTIVE_DECODE = "active_decode"
 
 
+ACTIVE_DECODE = SchedulerState.ACTIVE_DECODE
+"""Looked up once: a member of an enum takes longer to find than most of what a decode step does."""
+
+
 class HoldReason(StrEnum):
     """Why the head of the waiting queue was not started."""
 
@@ -24,10 +28,15 @@ class HoldReason(StrEnum):
     STREAK = "`max_consecutive_prefills` is reached and decodes are due"
     NOT_READY = "it needs more than a slot, or the scheduler is paused"
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it holds for as long as the same requests run."""
+        return self in (HoldReason.SLOTS, HoldReason.KV)
+
 
 @dataclass(slots=True)
 class SchedulerStats:
-    """The queues after a step, and what the step scheduled.
+    """What a step scheduled, and the queues when it was asked for.
 
     Attributes:
         state: the phase of the step, or of the last one that scheduled anything.

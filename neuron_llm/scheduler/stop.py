@@ -21,3 +21,11 @@ def check_stop(request: Request) -> bool:
         request.status = RequestStatus.FINISHED_LENGTH_CAPPED
         return True
     return False
+
+
+def append_until_stop(request: Request, token_ids: list[int]) -> list[int]:
+    """Append sampled tokens up to the one that ends the request; return those appended."""
+    for count, token_id in enumerate(token_ids, start=1):
+        if request.append_output_token_id(token_id) and check_stop(request):
+            return token_ids[:count]
+    return token_ids

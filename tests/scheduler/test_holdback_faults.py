@@ -78,13 +78,11 @@ def test_an_overridden_can_schedule_is_obeyed() -> None:
 
 
 def test_a_running_request_that_cannot_go_on_is_an_error_too() -> None:
-    class NeverDecodes(NeuronScheduler):
-        def _num_new_tokens(self, request: Request) -> int:
-            return 0
-
-    scheduler = make_scheduler(NeverDecodes)
-    scheduler.add_request(make_request("stuck"))
+    scheduler = make_scheduler(NeuronScheduler)
+    request = make_request("stuck")
+    scheduler.add_request(request)
     step(scheduler)
+    request.num_computed_tokens = request.num_tokens
     with pytest.raises(NoProgressError, match=r"no request waits; running \['stuck'\]"):
         scheduler.schedule()
 

@@ -111,7 +111,7 @@ class RestoresInReverse(NeuronScheduler):
 class CountsPadding(NeuronScheduler):
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         counts = scheduler_output.num_scheduled_tokens
-        if self._is_prefill_step(scheduler_output):
+        if self._is_prefill:
             padded = {i: self._calculate_padded_count(n) for i, n in counts.items()}
             scheduler_output.num_scheduled_tokens = padded
         super()._update_after_schedule(scheduler_output)
@@ -141,9 +141,15 @@ class LetsTheSmallestFirst(NeuronScheduler):
 
 
 class ForgetsPlaceholders(NeuronAsyncScheduler):
-    def _num_new_tokens(self, request: Request) -> int:
+    def schedule(self) -> SchedulerOutput:
         # As if another token were always to come, past the last one that is allowed.
-        return request.num_tokens + request.num_output_placeholders - request.num_computed_tokens
+        requests = list(self.requests.values())
+        for request in requests:
+            request.max_num_tokens += 1
+        output = super().schedule()
+        for request in requests:
+            request.max_num_tokens -= 1
+        return output
 
 
 class TrustsIds(NeuronAsyncScheduler):
@@ -153,7 +159,9 @@ class TrustsIds(NeuronAsyncScheduler):
         self, scheduler_output: SchedulerOutput, runner_output: ModelRunnerOutput
     ) -> list[EngineCoreOutput]:
         if self._in_flight and scheduler_output.num_scheduled_tokens:
-            self._in_flight[0] = [self.requests.get(r.request_id, r) for r in self._in_flight[0]]
+            output, requests = self._in_flight[0]
+            requests = [self.requests.get(r.request_id, r) for r in requests]
+            self._in_flight[0] = output, requests
         return super().update_from_output(scheduler_output, runner_output)
 
 

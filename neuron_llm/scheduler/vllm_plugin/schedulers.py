@@ -19,6 +19,7 @@ from neuron_llm.errors import OutOfBlocksError
 from neuron_llm.scheduler.admission import check_length
 from neuron_llm.scheduler.holdback import HoldbackMixin
 from neuron_llm.scheduler.stats import HoldReason
+from neuron_llm.scheduler.step_checks import check_prefill_step
 from neuron_llm.scheduler.vllm_plugin import versions
 from neuron_llm.scheduler.vllm_plugin.kv_port import VllmKV
 from neuron_llm.scheduler.vllm_plugin.plugin_config import (
@@ -53,7 +54,6 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
         self._side_holdback = type(self.waiting)()
         self._admitted_from = self._side_holdback
         self._admitted_index = 0
-        self._num_hidden = 0
         self._num_steps_in_flight = 0
         self._is_scheduling = False
         self._is_prefill_throttled = False
@@ -115,10 +115,20 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
     def _has_steps_in_flight(self) -> bool:
         return self._num_steps_in_flight > 0
 
+    def _is_prefill_request(self, request: Any) -> bool:
+        is_prefill: bool = request.num_computed_tokens < self._num_prefill_tokens(request)
+        return is_prefill
+
     def _num_prefill_tokens(self, request: Any) -> int:
         # A request that was preempted by `reset_prefix_cache` computes its outputs again, too.
         num_tokens: int = max(request.num_prompt_tokens, request.num_tokens - 1)
         return num_tokens
+
+    def _check_phases(self, scheduler_output: Any) -> None:
+        num_continued = self._count_prefills(scheduler_output.scheduled_cached_reqs)
+        self._is_prefill = bool(scheduler_output.scheduled_new_reqs) or num_continued > 0
+        if self._is_prefill:
+            check_prefill_step(scheduler_output, num_continued, self.max_prefills_per_batch)
 
     def _count_prefills(self, cached_reqs: Any) -> int:
         requests = map(self.requests.__getitem__, cached_reqs.req_ids)
@@ -155,6 +165,9 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
         is_blocked = self._is_blocked_waiting_status(request.status)
         return not is_blocked or versions.promote(self, request)
 
+    def _note_decode(self, head: Any) -> None:
+        """Note nothing: what held a request back may have come from outside by the next step."""
+
     def _is_any_admitted(self) -> bool:
         return bool(self.waiting or versions.side_queue(self))
 
@@ -182,7 +195,6 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
 
     def _limit_step(self, num_hidden: int) -> None:
         super()._limit_step(num_hidden)
-        self._num_hidden = num_hidden
         if self._is_any_admitted() or self.has_prefill_in_running:
             threshold = versions.long_prefill_threshold(self)
             if threshold and len(self.requests) > 1:
