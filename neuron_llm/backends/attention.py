@@ -8,6 +8,7 @@ in a block table, so nothing in a padded slot, a padded row or the null block ca
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -41,17 +42,34 @@ class AttentionContext:
     ) -> None:
         self.key_caches = key_caches
         self.value_caches = value_caches
-        self.num_seqs, num_blocks = block_tables.shape
-        zero = torch.zeros((), dtype=torch.int32)
-        self.is_real_token = (slot_mapping >= zero)[:, None, None]
-        self.slots = torch.where(slot_mapping >= zero, slot_mapping, zero)
-        self.block_ids = block_tables.reshape(-1)
-        block_size = key_caches[0].shape[1]
-        self._key_positions = torch.arange(num_blocks * block_size, dtype=torch.int32)
-        is_live = self._key_positions[None, :] < context_lens[:, None]
-        self.is_live_key = is_live[:, :, None, None]
-        self._query_positions = positions.reshape(self.num_seqs, 1, -1, 1)
+        self.positions = positions
+        self.slot_mapping = slot_mapping
+        self.block_tables = block_tables
+        self.context_lens = context_lens
+        self.num_seqs = block_tables.shape[0]
         self._visible_by_window: dict[int | None, torch.Tensor] = {}
+
+    @cached_property
+    def _is_real_token(self) -> torch.Tensor:
+        return (self.slot_mapping >= self._zero)[:, None, None]
+
+    @cached_property
+    def _slots(self) -> torch.Tensor:
+        return torch.where(self.slot_mapping >= self._zero, self.slot_mapping, self._zero)
+
+    @cached_property
+    def _zero(self) -> torch.Tensor:
+        return torch.zeros((), dtype=torch.int32)
+
+    @cached_property
+    def _key_positions(self) -> torch.Tensor:
+        block_size = self.key_caches[0].shape[1]
+        return torch.arange(self.block_tables.shape[1] * block_size, dtype=torch.int32)
+
+    @cached_property
+    def _is_live_key(self) -> torch.Tensor:
+        is_live = self._key_positions[None, :] < self.context_lens[:, None]
+        return is_live[:, :, None, None]
 
     def visible_keys(self, sliding_window: int | None) -> torch.Tensor:
         """Return which keys each query may see: not the future, and not what left the window.
@@ -63,9 +81,10 @@ class AttentionContext:
             bool `[num_seqs, 1, num_queries, max_context_tokens]`.
         """
         if sliding_window not in self._visible_by_window:
-            visible = self._key_positions <= self._query_positions
+            query_positions = self.positions.reshape(self.num_seqs, 1, -1, 1)
+            visible = self._key_positions <= query_positions
             if sliding_window is not None:
-                first_hidden = self._query_positions - sliding_window
+                first_hidden = query_positions - sliding_window
                 visible = visible & (self._key_positions > first_hidden)
             self._visible_by_window[sliding_window] = visible
         return self._visible_by_window[sliding_window]
@@ -81,7 +100,7 @@ class AttentionContext:
             rows: `[num_tokens, num_kv_heads, head_dim]`.
         """
         slots = cache.view(-1, *cache.shape[2:])
-        slots.index_put_((self.slots,), torch.where(self.is_real_token, rows, slots[:1]))
+        slots.index_put_((self._slots,), torch.where(self._is_real_token, rows, slots[:1]))
 
     def read(self, cache: torch.Tensor) -> torch.Tensor:
         """Gather whole blocks and zero everything outside the live range, since 0 x NaN is NaN.
@@ -92,9 +111,9 @@ class AttentionContext:
         Returns:
             `[num_seqs, num_kv_heads, max_context_tokens, head_dim]`.
         """
-        blocks = cache.index_select(0, self.block_ids)
+        blocks = cache.index_select(0, self.block_tables.reshape(-1))
         rows = blocks.reshape(self.num_seqs, -1, *cache.shape[2:])
-        rows = torch.where(self.is_live_key, rows, torch.zeros((), dtype=rows.dtype))
+        rows = torch.where(self._is_live_key, rows, torch.zeros((), dtype=rows.dtype))
         return rows.transpose(1, 2)
 
 

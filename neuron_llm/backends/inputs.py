@@ -1,4 +1,4 @@
-"""The padded inputs of a bucket graph: the one place where tensors that enter a graph are made.
+"""The padded inputs of a bucket graph: the one place where tensors that enter a graph are filled.
 
 Padding, per tensor: `input_ids` 0; `positions` the last real position (prefill) or 0 (decode);
 `slot_mapping` `PAD_SLOT_ID`, which writes nowhere; `block_tables` the null block; `context_lens` 0;
@@ -78,6 +78,11 @@ def blocks_per_seq(max_context_tokens: int, block_size: int) -> int:
     return -(-max_context_tokens // block_size)
 
 
+def num_rows(bucket: Bucket) -> int:
+    """Return how many rows of logits a bucket's graph gives."""
+    return 1 if isinstance(bucket, PrefillBucket) else bucket.batch_size
+
+
 def input_shapes(
     bucket: Bucket, *, max_model_len: int, block_size: int
 ) -> dict[str, tuple[int, ...]]:
@@ -111,79 +116,94 @@ def slot_mapping(block_ids: Sequence[int], positions: np.ndarray, block_size: in
     return slots
 
 
-def prefill_inputs(
-    bucket: PrefillBucket, chunk: StepTokens, *, max_model_len: int, block_size: int
-) -> GraphInputs:
-    """Build the inputs of a prefill graph from one request's chunk.
+def empty_inputs(bucket: Bucket, *, max_model_len: int, block_size: int) -> GraphInputs:
+    """Allocate the index tensors of a bucket's graph, to be filled again and again."""
+    shapes = input_shapes(bucket, max_model_len=max_model_len, block_size=block_size)
+    return GraphInputs(
+        **{name: torch.zeros(shape, dtype=torch.int32) for name, shape in shapes.items()}
+    )
+
+
+def fill_prefill_inputs(inputs: GraphInputs, chunk: StepTokens, *, block_size: int) -> GraphInputs:
+    """Write the inputs of a prefill graph: one request's chunk, and padding.
 
     200 tokens in a bucket of 256 give positions [0, ..., 199, 199, ..., 199] and 56 slots of -1.
 
     Args:
-        bucket: its `num_tokens` is the scheduler's padded count.
-        chunk: at most `bucket.num_tokens` tokens.
-        max_model_len: sets the width of the block table.
+        inputs: of a prefill bucket that holds the chunk; every element is written.
+        chunk: the tokens.
         block_size: tokens per block.
     """
     num_tokens = len(chunk.token_ids)
-    assert 0 < num_tokens <= bucket.num_tokens, (num_tokens, bucket)
+    assert 0 < num_tokens <= len(inputs.input_ids), (num_tokens, len(inputs.input_ids))
     first = chunk.num_computed_tokens
     positions = np.arange(first, first + num_tokens, dtype=np.int32)
-    return _inputs(
-        input_ids=_padded(np.asarray(chunk.token_ids), bucket.num_tokens, 0),
-        positions=_padded(positions, bucket.num_tokens, first + num_tokens - 1),
-        slot_mapping=_padded(
-            slot_mapping(chunk.block_ids, positions, block_size), bucket.num_tokens, PAD_SLOT_ID
-        ),
-        block_tables=_block_tables([chunk], 1, blocks_per_seq(max_model_len, block_size)),
-        context_lens=np.array([first + num_tokens], dtype=np.int32),
-        logits_indices=np.array([num_tokens - 1], dtype=np.int32),
-    )
+    _write(inputs.input_ids, chunk.token_ids, 0)
+    _write(inputs.positions, positions, first + num_tokens - 1)
+    slots = slot_mapping(chunk.block_ids, positions, block_size)
+    _write(inputs.slot_mapping, slots, PAD_SLOT_ID)
+    _write_block_tables(inputs.block_tables, [chunk])
+    inputs.context_lens.numpy()[0] = first + num_tokens
+    inputs.logits_indices.numpy()[0] = num_tokens - 1
+    return inputs
 
 
-def decode_inputs(
-    bucket: DecodeBucket, rows: Sequence[StepTokens], *, block_size: int
+def fill_decode_inputs(
+    inputs: GraphInputs, rows: Sequence[StepTokens], *, block_size: int
 ) -> GraphInputs:
-    """Build the inputs of a decode graph from one token of each running request.
+    """Write the inputs of a decode graph: one token of each running request, and padding.
 
     Args:
-        bucket: holds `len(rows)` rows and the longest row's context.
+        inputs: of a decode bucket that holds `len(rows)` rows and the longest row's context; every
+            element is written.
         rows: one `StepTokens` of one token per request.
         block_size: tokens per block.
     """
     num_seqs = len(rows)
-    assert 0 < num_seqs <= bucket.batch_size, (num_seqs, bucket)
+    assert 0 < num_seqs <= len(inputs.input_ids), (num_seqs, len(inputs.input_ids))
     assert all(len(row.token_ids) == 1 for row in rows)
     positions = np.array([row.num_computed_tokens for row in rows], dtype=np.int32)
-    assert positions.max() < bucket.max_context_tokens, (positions.max(), bucket)
+    max_context_tokens = inputs.block_tables.shape[1] * block_size
+    assert positions.max() < max_context_tokens, (positions.max(), max_context_tokens)
     slots = [
         row.block_ids[row.num_computed_tokens // block_size] * block_size
         + row.num_computed_tokens % block_size
         for row in rows
     ]
-    size = bucket.batch_size
-    width = blocks_per_seq(bucket.max_context_tokens, block_size)
-    return _inputs(
-        input_ids=_padded(np.array([row.token_ids[0] for row in rows]), size, 0),
-        positions=_padded(positions, size, 0),
-        slot_mapping=_padded(np.array(slots), size, PAD_SLOT_ID),
-        block_tables=_block_tables(rows, size, width),
-        context_lens=_padded(positions + 1, size, 0),
-        logits_indices=_padded(np.arange(num_seqs), size, num_seqs - 1),
-    )
+    _write(inputs.input_ids, [row.token_ids[0] for row in rows], 0)
+    _write(inputs.positions, positions, 0)
+    _write(inputs.slot_mapping, slots, PAD_SLOT_ID)
+    _write_block_tables(inputs.block_tables, rows)
+    _write(inputs.context_lens, positions + 1, 0)
+    _write(inputs.logits_indices, np.arange(num_seqs), num_seqs - 1)
+    return inputs
 
 
-def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:
-    padded = np.full(size, fill, dtype=np.int32)
-    padded[: len(values)] = values
-    return padded
+def prefill_inputs(
+    bucket: PrefillBucket, chunk: StepTokens, *, max_model_len: int, block_size: int
+) -> GraphInputs:
+    """Return new inputs of a prefill graph, see `fill_prefill_inputs`."""
+    inputs = empty_inputs(bucket, max_model_len=max_model_len, block_size=block_size)
+    return fill_prefill_inputs(inputs, chunk, block_size=block_size)
 
 
-def _block_tables(rows: Sequence[StepTokens], num_seqs: int, width: int) -> np.ndarray:
-    tables = np.full((num_seqs, width), NULL_BLOCK_ID, dtype=np.int32)
+def decode_inputs(
+    bucket: DecodeBucket, rows: Sequence[StepTokens], *, block_size: int
+) -> GraphInputs:
+    """Return new inputs of a decode graph, see `fill_decode_inputs`."""
+    size = bucket.max_context_tokens
+    inputs = empty_inputs(bucket, max_model_len=size, block_size=block_size)
+    return fill_decode_inputs(inputs, rows, block_size=block_size)
+
+
+def _write(tensor: torch.Tensor, values: Sequence[int] | np.ndarray, padding: int) -> None:
+    array = tensor.numpy()
+    array[: len(values)] = values
+    array[len(values) :] = padding
+
+
+def _write_block_tables(tensor: torch.Tensor, rows: Sequence[StepTokens]) -> None:
+    tables = tensor.numpy()
+    tables.fill(NULL_BLOCK_ID)
     for table, row in zip(tables, rows, strict=False):
-        table[: len(row.block_ids)] = row.block_ids[:width]
-    return tables
-
-
-def _inputs(**arrays: np.ndarray) -> GraphInputs:
-    return GraphInputs(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+        table[: len(row.block_ids)] = row.block_ids[: len(table)]

@@ -46,6 +46,10 @@ class TensorSpec:
     dtype: str
 
 
+WeightLayout = Literal["plain", "packed"]
+"""How a weight is stored: as the checkpoint has it, or in the order in which a backend reads it."""
+
+
 @dataclass(frozen=True)
 class ConstantSpec:
     """A weight or buffer that a graph reads.
@@ -55,12 +59,17 @@ class ConstantSpec:
         weight: its name in the artifact's weights, or in the graph's own `constants.safetensors`.
         shape: its shape.
         dtype: its dtype.
+        parts: the checkpoint's weights that it is stacked from, along their first dimension; none
+            for one that the checkpoint has under this very name.
+        layout: how it is stored.
     """
 
     name: str
     weight: str
     shape: tuple[int, ...]
     dtype: str
+    parts: tuple[str, ...] = ()
+    layout: WeightLayout = "plain"
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ class BuildEvent:
     """Progress of one graph, told to whoever renders it."""
 
     graph: str
-    status: Literal["cached", "started", "built", "failed", "retried"]
+    status: Literal["cached", "started", "built", "failed", "retried", "verified"]
     seconds: float = 0.0
 
 
@@ -139,14 +148,18 @@ class LoadJob:
         graphs: every graph.
         weights: the one safetensors file that all graphs share.
         weight_aliases: tied weights, other name to stored name.
+        shared_files: what all graphs need besides themselves, see `Backend.shared_files`.
         kv_cache: shape of the KV cache.
-        dtype: of the KV cache.
+        vocab_size: width of the logits.
+        dtype: of the KV cache and the logits.
     """
 
     graphs: tuple[GraphFiles, ...]
     weights: Path
     weight_aliases: Mapping[str, str]
+    shared_files: tuple[Path, ...]
     kv_cache: KVCacheShape
+    vocab_size: int
     dtype: str
 
 
@@ -160,7 +173,8 @@ class Session(Protocol):
         """Run the bucket's graph; it updates the KV cache.
 
         Returns:
-            logits `[num_seqs, vocab_size]`; rows past the real ones mean nothing.
+            logits `[num_seqs, vocab_size]`; rows past the real ones mean nothing, and the next
+            call may overwrite all of them.
         """
         ...
 
@@ -180,6 +194,18 @@ class Backend(Protocol):
         Raises:
             CompileError: graphs failed; the others are in the cache.
         """
+        ...
+
+    def shared_files(self, cache_dir: Path) -> list[Path]:
+        """Return what graphs built here need at run time besides themselves, such as a library.
+
+        Raises:
+            CompileError: it could not be built.
+        """
+        ...
+
+    def lay_out(self, constant: ConstantSpec, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return a constant as the artifact stores it, from the weights that it is made of."""
         ...
 
     def load(self, job: LoadJob) -> Session:
@@ -205,16 +231,23 @@ class Backend(Protocol):
         ...
 
 
-def get_backend(name: str) -> Backend:
+def get_backend(name: str, *, isa_level: str | None = None, custom_ops: bool = True) -> Backend:
     """Return a backend by its configuration name. There is no fallback from one to another.
+
+    Args:
+        name: `cpu`.
+        isa_level: see `CpuTarget.choose`; concerns compiling only.
+        custom_ops: see `CpuTarget`; concerns compiling only.
 
     Raises:
         ArtifactError: the backend does not run here.
+        CompileError: this CPU does not have the level.
     """
     if name == "cpu":
         from neuron_llm.backends.cpu.backend import CpuBackend
+        from neuron_llm.backends.cpu.target import CpuTarget
 
-        return CpuBackend()
+        return CpuBackend(CpuTarget.choose(isa_level, custom_ops=custom_ops))
     raise ArtifactError(
         f"backend `{name}` is not available in this version",
         hint="set `backend: cpu` in the configuration",

@@ -51,6 +51,20 @@ def compile_command(
             show_default="~/.cache/neuron-llm",
         ),
     ] = None,
+    isa_level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="Instructions that graphs may use: avx512_bf16, avx512, avx2 or portable.",
+            show_default="the widest of this CPU",
+        ),
+    ] = None,
+    no_custom_ops: Annotated[
+        bool, typer.Option("--no-custom-ops", help="Plain aten graphs: slower, a reference.")
+    ] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not compare the graphs with the eager model.")
+    ] = False,
     json_output: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
@@ -67,10 +81,13 @@ def compile_command(
         cache_dir=default_cache_dir() if cache_dir is None else cache_dir,
         num_jobs=jobs or os.cpu_count() or 1,
         force=force,
+        isa_level=isa_level,
+        custom_ops=not no_custom_ops,
+        verify=not no_verify,
     )
     loaded, plan = _plan(console, config)
     if dry_run:
-        _show_plan(console, loaded, plan, options.cache_dir, json_output=json_output)
+        _show_plan(console, loaded, plan, options, json_output=json_output)
     else:
         _compile(console, loaded, plan, options, json_output=json_output)
 
@@ -99,11 +116,16 @@ def _plan(console: Console, config: Path) -> tuple[LoadedConfig, CompilePlan]:
 
 
 def _show_plan(
-    console: Console, loaded: LoadedConfig, plan: CompilePlan, cache_dir: Path, *, json_output: bool
+    console: Console,
+    loaded: LoadedConfig,
+    plan: CompilePlan,
+    options: CompileOptions,
+    *,
+    json_output: bool,
 ) -> None:
     from neuron_llm.cli.plan_table import cached_graphs, plan_json, render_plan
 
-    is_cached = cached_graphs(loaded, plan, cache_dir)
+    is_cached = cached_graphs(loaded, plan, options)
     if json_output:
         console.result(json.dumps(plan_json(plan, is_cached)))
     else:

@@ -56,6 +56,8 @@ class CompileProgress:
         elif event.status == "cached":
             self.num_cached += 1
             self._console.notice(f"cached {event.graph}  {self._count}")
+        elif event.status == "verified":
+            self._console.notice(f"verified {event.graph} in {event.seconds:.1f} s")
         else:
             self._building.remove(event.graph)
             self._end_build(event)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from neuron_llm.backends.protocol import get_backend
 from neuron_llm.cli.table import render_table
-from neuron_llm.compile.compiler import graph_specs
+from neuron_llm.compile.compiler import CompileOptions, graph_specs
 from neuron_llm.compile.config_fault import shown_bytes
 from neuron_llm.compile.config_file import LoadedConfig
 from neuron_llm.compile.plan import CompilePlan
 from neuron_llm.report.bucket_range import bucket_ranges
 
 
-def cached_graphs(loaded: LoadedConfig, plan: CompilePlan, cache_dir: Path) -> list[bool]:
+def cached_graphs(loaded: LoadedConfig, plan: CompilePlan, options: CompileOptions) -> list[bool]:
     """Return for each graph of a plan, in order, whether it is in the compile cache."""
     # Opening a cache would create it.
-    if not cache_dir.is_dir():
+    if not options.cache_dir.is_dir():
         return [False] * len(plan.buckets.all)
     specs = graph_specs(loaded, plan)
-    return get_backend(plan.backend).cached_graphs(specs, cache_dir)
+    return options.backend(plan.backend).cached_graphs(specs, options.cache_dir)
 
 
 def render_plan(plan: CompilePlan, is_cached: Sequence[bool]) -> str:

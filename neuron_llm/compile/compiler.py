@@ -29,9 +29,11 @@ from neuron_llm.compile.destination import check_destination, put_in_place
 from neuron_llm.compile.latest import mark_latest
 from neuron_llm.compile.manifest import (
     GRAPHS_DIR,
+    SHARED_DIR,
     TOKENIZER_DIR,
     WEIGHTS_FILE,
     ConstantEntry,
+    FileEntry,
     GraphEntry,
     Manifest,
     ModelEntry,
@@ -41,6 +43,7 @@ from neuron_llm.compile.manifest import (
     describe_file,
 )
 from neuron_llm.compile.plan import CompilePlan
+from neuron_llm.compile.verified import verified
 from neuron_llm.scheduler.buckets import Bucket
 from neuron_llm.version import __version__
 
@@ -54,12 +57,22 @@ class CompileOptions:
         cache_dir: root of the compile cache.
         num_jobs: graphs that are built at the same time.
         force: replace an artifact of another configuration.
+        isa_level: instructions that graphs may use, see `CpuTarget.choose`; None is this CPU's.
+        custom_ops: see `CpuTarget`.
+        verify: whether every graph is held to the eager model before the artifact is shipped.
     """
 
     artifacts_dir: Path
     cache_dir: Path
     num_jobs: int
     force: bool
+    isa_level: str | None = None
+    custom_ops: bool = True
+    verify: bool = True
+
+    def backend(self, name: str) -> Backend:
+        """Return the backend that compiles."""
+        return get_backend(name, isa_level=self.isa_level, custom_ops=self.custom_ops)
 
 
 @dataclass(frozen=True)
@@ -82,11 +95,12 @@ def compile_artifact(
         on_event: told about every graph.
 
     Raises:
-        CompileError: graphs failed; the others are in the cache.
+        CompileError: graphs failed, and the others are in the cache; or a graph does not compute
+            what the model does.
         ArtifactError: the artifact could not be put where it belongs, see `check_destination`.
         ModelNotFoundError: the checkpoint is incomplete, see `check_checkpoint`.
     """
-    backend = get_backend(plan.backend)
+    backend = options.backend(plan.backend)
     destination = options.artifacts_dir / plan.name
     config = loaded.config.model_dump(mode="json")
     check_destination(destination, config, force=options.force)
@@ -104,7 +118,11 @@ def compile_artifact(
     with tempfile.TemporaryDirectory(dir=options.artifacts_dir, prefix=".compile-") as scratch:
         directory = Path(scratch) / plan.name
         directory.mkdir()
-        manifest = _write_artifact(directory, loaded, plan, checkpoint, (backend, built))
+        shared = _copy_shared_files(directory, backend.shared_files(options.cache_dir))
+        manifest = _write_artifact(directory, loaded, plan, checkpoint, (backend, built, shared))
+        if options.verify:
+            manifest = verified(manifest, directory, checkpoint, destination, on_event)
+        manifest.write(directory)
         put_in_place(directory, destination, manifest, force=options.force)
     mark_latest(destination)
     return CompileResult(destination, manifest)
@@ -139,22 +157,27 @@ def _write_artifact(
     loaded: LoadedConfig,
     plan: CompilePlan,
     checkpoint: Path,
-    compiled: tuple[Backend, Sequence[BuiltGraph]],
+    compiled: tuple[Backend, Sequence[BuiltGraph], tuple[FileEntry, ...]],
 ) -> Manifest:
     from neuron_llm.backends.inputs import torch_dtype
-    from neuron_llm.compile.weights import write_weights
+    from neuron_llm.compile.weights import load_weights, write_weights
 
-    backend, built = compiled
+    backend, built, shared_files = compiled
     graphs = tuple(
         _copy_graph(directory, bucket, graph)
         for bucket, graph in zip(plan.buckets.all, built, strict=True)
     )
-    aliases = write_weights(checkpoint, torch_dtype(plan.dtype), directory / WEIGHTS_FILE)
+    aliases = write_weights(
+        load_weights(checkpoint, torch_dtype(plan.dtype)),
+        {constant.weight: constant for graph in built for constant in graph.constants},
+        backend.lay_out,
+        directory / WEIGHTS_FILE,
+    )
     weights = WeightsEntry(file=describe_file(directory, directory / WEIGHTS_FILE), aliases=aliases)
     copies = copy_model_files(checkpoint, directory, TOKENIZER_DIR)
     files = tuple(describe_file(directory, path) for path in copies)
     config = loaded.config.model_dump(mode="json")
-    manifest = Manifest(
+    return Manifest(
         artifact_id="0" * 16,
         name=plan.name,
         neuron_llm_version=__version__,
@@ -172,11 +195,18 @@ def _write_artifact(
             revision=loaded.config.revision,
         ),
         graphs=graphs,
+        shared_files=shared_files,
         weights=weights,
         files=files,
     ).identified()
-    manifest.write(directory)
-    return manifest
+
+
+def _copy_shared_files(directory: Path, files: Sequence[Path]) -> tuple[FileEntry, ...]:
+    copies = [directory / SHARED_DIR / path.name for path in files]
+    for path, copy in zip(files, copies, strict=True):
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, copy)
+    return tuple(describe_file(directory, copy) for copy in copies)
 
 
 def _settings(plan: CompilePlan) -> RuntimeSettings:
@@ -196,8 +226,7 @@ def _copy_graph(directory: Path, bucket: Bucket, graph: BuiltGraph) -> GraphEntr
         **asdict(bucket),
         inputs=tuple(TensorEntry(name=i.name, shape=i.shape, dtype=i.dtype) for i in graph.inputs),
         constants=tuple(
-            ConstantEntry(name=c.name, weight=c.weight, shape=c.shape, dtype=c.dtype)
-            for c in graph.constants
+            ConstantEntry.model_validate(asdict(constant)) for constant in graph.constants
         ),
         files=tuple(describe_file(directory, path) for path in sorted(folder.iterdir())),
         graph_key=graph.graph_key,

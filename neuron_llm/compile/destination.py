@@ -58,7 +58,7 @@ def put_in_place(directory: Path, destination: Path, manifest: Manifest, *, forc
                 key for key in manifest.config if present.config.get(key) != manifest.config[key]
             ]
             what = ", ".join(f"`{key}`" for key in keys)
-            raise _another(destination, what or "the model's files or the versions")
+            raise _another(destination, what or "the model's files, the versions or the target")
         # A rename cannot replace a directory that is not empty, so the old one steps aside.
         os.rename(destination, directory.parent / "replaced")
     os.rename(directory, destination)

@@ -25,10 +25,12 @@ from neuron_llm.compile.manifest_entries import (
     ConstantEntry,
     Entry,
     FileEntry,
+    GoldenEntry,
     GraphEntry,
     ModelEntry,
     RuntimeSettings,
     TensorEntry,
+    VerificationEntry,
     WeightsEntry,
 )
 from neuron_llm.errors import ArtifactError
@@ -38,15 +40,18 @@ __all__ = [
     "GRAPHS_DIR",
     "MANIFEST_FILE",
     "SCHEMA_VERSION",
+    "SHARED_DIR",
     "TOKENIZER_DIR",
     "WEIGHTS_FILE",
     "ConstantEntry",
     "FileEntry",
+    "GoldenEntry",
     "GraphEntry",
     "Manifest",
     "ModelEntry",
     "RuntimeSettings",
     "TensorEntry",
+    "VerificationEntry",
     "WeightsEntry",
     "artifact_path",
     "check_content",
@@ -56,17 +61,19 @@ __all__ = [
     "read_manifest",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST_FILE = "manifest.json"
+SHARED_DIR = "shared"
 WEIGHTS_FILE = "weights.safetensors"
 TOKENIZER_DIR = "tokenizer"
+_OF_THE_BUILD = ("compile_seconds", "verification")
 _COMPILE_AGAIN = "compile it again: `neuron-llm compile CONFIG`"
 
 
 class Manifest(Entry):
     """The index of an artifact."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     artifact_id: str = Field(pattern=r"^[0-9a-f]{16}$")
     name: str
     neuron_llm_version: str
@@ -77,8 +84,10 @@ class Manifest(Entry):
     settings: RuntimeSettings
     model: ModelEntry
     graphs: tuple[GraphEntry, ...] = Field(min_length=1)
+    shared_files: tuple[FileEntry, ...]
     weights: WeightsEntry
     files: tuple[FileEntry, ...]
+    golden: GoldenEntry | None = None
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -103,6 +112,7 @@ class Manifest(Entry):
         """Every file of the artifact but the manifest itself."""
         yield self.weights.file
         yield from self.files
+        yield from self.shared_files
         for graph in self.graphs:
             yield from graph.files
 
@@ -116,16 +126,20 @@ def manifest_id(content: Mapping[str, Any]) -> str:
     """Return the `artifact_id` of a manifest's JSON content, 16 hex digits.
 
     The content counts, save for what another build of the same graphs may change: how long it took,
-    and the bytes it wrote. `graph_key` stands for those.
+    the bytes it wrote, whether it was verified. `graph_key`, and the name of a shared file, stand
+    for the bytes.
     """
-    identity = {name: value for name, value in content.items() if name != "artifact_id"}
+    identity = {
+        name: value for name, value in content.items() if name not in ("artifact_id", "golden")
+    }
     identity["graphs"] = [
         {
-            **{name: value for name, value in graph.items() if name != "compile_seconds"},
+            **{name: value for name, value in graph.items() if name not in _OF_THE_BUILD},
             "files": [file["path"] for file in graph["files"]],
         }
         for graph in content["graphs"]
     ]
+    identity["shared_files"] = [file["path"] for file in content["shared_files"]]
     return content_key(identity)[:16]
 
 

@@ -36,16 +36,31 @@ class TensorEntry(Entry):
 
 
 class ConstantEntry(Entry):
-    """A weight that a graph reads: the graph's name for it, and its name in the weights."""
+    """A weight that a graph reads, see `neuron_llm.backends.protocol.ConstantSpec`."""
 
     name: str
     weight: str
     shape: tuple[int, ...]
     dtype: str
+    parts: tuple[str, ...]
+    layout: Literal["plain", "packed"]
+
+
+class VerificationEntry(Entry):
+    """What verifying a graph found, see `neuron_llm.compile.verification.Verdict`."""
+
+    num_cases: Count
+    worst_error: float = Field(ge=0, allow_inf_nan=False)
+    tolerance: float = Field(gt=0, allow_inf_nan=False)
+    num_tokens_equal: int = Field(ge=0)
+    num_tokens: Count
 
 
 class GraphEntry(Entry):
-    """One graph: its bucket, its tensors, its files, and what building it took."""
+    """One graph: its bucket, its tensors, its files, what building it took, what verifying found.
+
+    A graph without `verification` was not verified.
+    """
 
     name: str
     num_tokens: Count | None = None
@@ -56,6 +71,7 @@ class GraphEntry(Entry):
     files: tuple[FileEntry, ...]
     graph_key: str
     compile_seconds: float = Field(ge=0, allow_inf_nan=False)
+    verification: VerificationEntry | None = None
 
     @model_validator(mode="after")
     def _check_name(self) -> Self:
@@ -112,3 +128,10 @@ class WeightsEntry(Entry):
 
     file: FileEntry
     aliases: dict[str, str]
+
+
+class GoldenEntry(Entry):
+    """The self-test at load: a prompt, and the most likely token of each call of a graph."""
+
+    prompt_token_ids: tuple[int, ...] = Field(min_length=1)
+    tokens: dict[str, int] = Field(min_length=1)

@@ -2,52 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
+from neuron_llm.backends.protocol import ConstantSpec
+from neuron_llm.compile.safetensors_writer import SafetensorsWriter
 from neuron_llm.errors import ArtifactError, ModelNotFoundError
 
+LayOut = Callable[[ConstantSpec, Sequence[torch.Tensor]], torch.Tensor]
+"""Makes a constant as it is stored from the weights that it is made of."""
 
-def write_weights(checkpoint: Path, dtype: torch.dtype, path: Path) -> dict[str, str]:
-    """Write parameters and buffers of a checkpoint into one safetensors file.
 
-    Buffers that a checkpoint leaves out, such as rotary frequencies, are carried along. Tied
-    weights are stored once.
+def write_weights(
+    tensors: Mapping[str, torch.Tensor],
+    constants: Mapping[str, ConstantSpec],
+    lay_out: LayOut,
+    path: Path,
+) -> dict[str, str]:
+    """Write what graphs read of a model's weights into one safetensors file.
+
+    One constant at a time is laid out and written, so that there is never a second copy of all of
+    them in memory. Tied weights are stored once.
 
     Args:
-        checkpoint: a Hugging Face directory with safetensors.
-        dtype: what parameters are converted to.
+        tensors: parameters and buffers of the model, see `load_weights`.
+        constants: what the graphs read, by its name in the file; those that are not made of
+            `tensors` belong to a graph alone and are left out.
+        lay_out: makes a constant from its parts.
         path: the file to write.
 
     Returns:
         The names that share another's storage, each with the stored name.
 
     Raises:
+        ArtifactError: the file cannot be written.
+    """
+    stored: dict[int, str] = {}
+    aliases = {}
+    kept = []
+    for name, constant in sorted(constants.items()):
+        parts = constant.parts or (name,)
+        if parts[0] not in tensors:
+            continue
+        first = name if constant.parts else stored.setdefault(tensors[name].data_ptr(), name)
+        if first == name:
+            kept.append((constant, [tensors[part] for part in parts]))
+        else:
+            aliases[name] = first
+    layout = [(constant.weight, constant.dtype, constant.shape) for constant, _ in kept]
+    try:
+        with SafetensorsWriter(path, layout) as writer:
+            for constant, sources in kept:
+                writer.write(lay_out(constant, sources))
+    except OSError as error:
+        raise ArtifactError(
+            f"`{path}` cannot be written: {error.strerror}",
+            hint="make room, or name another folder",
+        ) from error
+    return aliases
+
+
+def load_weights(checkpoint: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Return parameters and buffers of a checkpoint by name.
+
+    Buffers that a checkpoint leaves out, such as rotary frequencies, are among them.
+
+    Args:
+        checkpoint: a Hugging Face directory with safetensors.
+        dtype: what parameters are converted to.
+
+    Raises:
         ModelNotFoundError: no safetensors there, or weights that the architecture needs are absent,
             or one of them is not finite.
-        ArtifactError: the file cannot be written.
     """
     tensors = _load(checkpoint, dtype)
     _require_finite(checkpoint, tensors)
-    stored: dict[int, str] = {}
-    aliases = {}
-    for name, tensor in tensors.items():
-        first = stored.setdefault(tensor.data_ptr(), name)
-        if first != name and tensor.shape == tensors[first].shape:
-            aliases[name] = first
-    kept = {name: t.contiguous() for name, t in tensors.items() if name not in aliases}
-    try:
-        save_file(kept, path)
-    except SafetensorError as error:
-        raise ArtifactError(
-            f"`{path}` cannot be written: {error}", hint="make room, or name another folder"
-        ) from error
-    return aliases
+    return tensors
 
 
 def _require_finite(checkpoint: Path, tensors: Mapping[str, torch.Tensor]) -> None:

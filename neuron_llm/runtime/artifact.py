@@ -8,15 +8,9 @@ from pathlib import Path
 
 from neuron_llm.backends.cpu.graph_files import DESCRIPTION_FILE, GRAPH_FILE, read_built_graph
 from neuron_llm.backends.inputs import input_shapes
-from neuron_llm.backends.protocol import (
-    ConstantSpec,
-    GraphFiles,
-    KVCacheShape,
-    LoadJob,
-    Session,
-    TensorSpec,
-    get_backend,
-)
+from neuron_llm.backends.protocol import Session, TensorSpec, get_backend
+from neuron_llm.compile.golden import GoldenTest
+from neuron_llm.compile.load_job import constant_specs, load_job
 from neuron_llm.compile.manifest import (
     TOKENIZER_DIR,
     GraphEntry,
@@ -59,6 +53,8 @@ class Artifact:
                 f"`{directory}` cannot run here: {'; '.join(reasons)}",
                 hint="compile it on this machine: `neuron-llm compile CONFIG`",
             )
+        for entry in manifest.shared_files:
+            check_content(directory, entry, what="the operator library")
         for graph in manifest.graphs:
             _check_graph(directory, manifest, graph)
         return cls(directory, manifest)
@@ -68,18 +64,28 @@ class Artifact:
         """Where the tokenizer's files lie."""
         return self.directory / TOKENIZER_DIR
 
-    def load(self) -> Session:
+    def load(self, *, self_test: bool = True) -> Session:
         """Load every graph and the weights, and allocate the KV cache.
 
+        Args:
+            self_test: run the golden tokens that the artifact was shipped with.
+
         Raises:
-            ArtifactError: the weights are damaged, or are not those that the graphs need.
+            ArtifactError: the weights are damaged, or are not those that the graphs need, or the
+                self-test gives other tokens.
         """
+        session = self._load()
+        if self_test:
+            GoldenTest(session, self.manifest).check()
+        return session
+
+    def _load(self) -> Session:
         backend, weights = get_backend(self.manifest.backend), self.manifest.weights.file
         # Hashing lets go of the interpreter, so that a start does not wait for it.
         with ThreadPoolExecutor(max_workers=1) as pool:
             checked = pool.submit(check_content, self.directory, weights, what="the artifact")
             try:
-                return backend.load(self._load_job())
+                return backend.load(load_job(self.directory, self.manifest))
             finally:
                 # Its word goes first: loading damaged weights may fail in any way, or in none.
                 checked.result()
@@ -101,30 +107,6 @@ class Artifact:
             enable_prefix_caching=settings.enable_prefix_caching,
             kv_admission=settings.kv_admission,
             max_consecutive_prefills=settings.max_consecutive_prefills,
-        )
-
-    def _load_job(self) -> LoadJob:
-        manifest = self.manifest
-        settings, model = manifest.settings, manifest.model
-        return LoadJob(
-            graphs=tuple(self._graph_files(graph) for graph in manifest.graphs),
-            weights=artifact_path(self.directory, manifest.weights.file.path),
-            weight_aliases=manifest.weights.aliases,
-            kv_cache=KVCacheShape(
-                num_layers=model.num_layers,
-                num_blocks=settings.num_blocks,
-                block_size=settings.block_size,
-                num_kv_heads=model.num_kv_heads,
-                head_dim=model.head_dim,
-            ),
-            dtype=settings.dtype,
-        )
-
-    def _graph_files(self, graph: GraphEntry) -> GraphFiles:
-        return GraphFiles(
-            bucket=graph.bucket,
-            directory=artifact_path(self.directory, graph.directory),
-            constants=_constants(graph),
         )
 
 
@@ -156,12 +138,8 @@ def _check_description(directory: Path, graph: GraphEntry) -> None:
             )
     built = read_built_graph(artifact_path(directory, graph.directory))
     inputs = tuple(TensorSpec(i.name, i.shape, i.dtype) for i in graph.inputs)
-    if (built.inputs, built.constants) != (inputs, _constants(graph)):
+    if (built.inputs, built.constants) != (inputs, constant_specs(graph)):
         raise ArtifactError(
             f"the manifest describes graph `{graph.name}` otherwise than its `{DESCRIPTION_FILE}`",
             hint=_COMPILE_AGAIN,
         )
-
-
-def _constants(graph: GraphEntry) -> tuple[ConstantSpec, ...]:
-    return tuple(ConstantSpec(c.name, c.weight, c.shape, c.dtype) for c in graph.constants)

@@ -96,7 +96,8 @@ class Engine:
         """Queue a request.
 
         Raises:
-            RequestError: it can never be run; nothing is queued.
+            RequestError: it can never be run; nothing is queued. After any other exception, Ctrl-C
+                included, the engine is empty.
         """
         vocab_size = self.artifact.manifest.model.vocab_size
         check_prompt(prompt_token_ids, vocab_size)
@@ -110,17 +111,18 @@ class Engine:
             )
         sequence_ids = ParallelSampling.sequence_ids(request_id, params.n)
         added: list[str] = []
-        try:
-            for index, sequence_id in enumerate(sequence_ids):
-                state = self.runner.sampler.new_state(
-                    sequence_id, params, prompt_token_ids, bad_words, index
-                )
-                self._add_sequence(prompt_token_ids, state)
-                added.append(sequence_id)
-        except RequestError:
-            self._abort_sequences(added)
-            raise
-        self._parallel.begin(request_id, sequence_ids)
+        with self._emptied_by_exceptions(RequestError):
+            try:
+                for index, sequence_id in enumerate(sequence_ids):
+                    state = self.runner.sampler.new_state(
+                        sequence_id, params, prompt_token_ids, bad_words, index
+                    )
+                    self._add_sequence(prompt_token_ids, state)
+                    added.append(sequence_id)
+            except RequestError:
+                self._abort_sequences(added)
+                raise
+            self._parallel.begin(request_id, sequence_ids)
 
     def _add_sequence(self, prompt_token_ids: Sequence[int], state: SamplingState) -> None:
         """Queue one completion of a request."""
@@ -152,10 +154,11 @@ class Engine:
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[RequestOutput]:
         """End requests now; return what they have got. Unknown ids are ignored."""
-        ended = self._abort_sequences(self._parallel.expand(request_ids))
-        outputs = (StepOutput(result.request_id, "", result) for result in ended)
-        results = (self._parallel.outside(output).result for output in outputs)
-        return [result for result in results if result is not None]
+        with self._emptied_by_exceptions():
+            ended = self._abort_sequences(self._parallel.expand(request_ids))
+            outputs = (StepOutput(result.request_id, "", result) for result in ended)
+            results = (self._parallel.outside(output).result for output in outputs)
+            return [result for result in results if result is not None]
 
     def _abort_sequences(self, sequence_ids: Iterable[str]) -> list[RequestOutput]:
         ended = self.scheduler.finish_requests(sequence_ids, RequestStatus.FINISHED_ABORTED)
@@ -177,19 +180,23 @@ class Engine:
             return [] if step is None else self._complete(step, self._execute_step(step))
 
     @contextmanager
-    def _emptied_by_exceptions(self) -> Iterator[None]:
+    def _emptied_by_exceptions(self, *harmless: type[BaseException]) -> Iterator[None]:
         try:
             yield
+        except harmless:
+            raise
         except BaseException:
             self._begin_anew()
             raise
 
     def _begin_anew(self) -> None:
         """Forget all requests and KV blocks: what a step cut short has done to them is unknown."""
+        forgotten, self._live = self._live, {}
         self.scheduler = self.scheduler_class(self.scheduler.config)
         self.runner.forget_requests()
-        self._live.clear()
         self._parallel.clear()
+        for request_id in forgotten:
+            self._observer.on_request_ended(request_id, self._clock(), "abort")
 
     def _plan_step(self) -> PlannedStep | None:
         """Schedule a step and prepare its inputs; None if there is nothing to compute."""

@@ -12,11 +12,19 @@ prepared: that touches nothing but the steps' rows.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import torch
 
-from neuron_llm.backends.inputs import StepTokens, decode_inputs, prefill_inputs
+from neuron_llm.backends.inputs import (
+    GraphInputs,
+    StepTokens,
+    decode_inputs,
+    empty_inputs,
+    fill_decode_inputs,
+    fill_prefill_inputs,
+)
 from neuron_llm.backends.protocol import Session
 from neuron_llm.runtime.logprobs import PromptScores, TokenLogprobs, token_logprobs
 from neuron_llm.runtime.prepared_step import (
@@ -28,7 +36,14 @@ from neuron_llm.runtime.prepared_step import (
 )
 from neuron_llm.runtime.sampler import InvalidLogitsError, Sampler
 from neuron_llm.runtime.sampling_state import SamplingState
-from neuron_llm.scheduler import BucketSet, ModelRunnerOutput, PrefillBucket, SchedulerOutput
+from neuron_llm.scheduler import (
+    Bucket,
+    BucketSet,
+    DecodeBucket,
+    ModelRunnerOutput,
+    PrefillBucket,
+    SchedulerOutput,
+)
 
 
 class ModelRunner:
@@ -58,6 +73,7 @@ class ModelRunner:
         self.block_size = block_size
         self.requests: dict[str, RunnerRequest] = {}
         self.sampling_states: dict[str, SamplingState] = {}
+        self._inputs: dict[Bucket, deque[GraphInputs]] = {}
 
     def add_sampling(self, req_id: str, state: SamplingState) -> None:
         """Say how a request's tokens are picked, before its first step."""
@@ -209,21 +225,39 @@ class ModelRunner:
         padded = scheduler_output.num_scheduled_tokens_padded
         assert padded is not None
         bucket = PrefillBucket(padded[row.req_id])
-        inputs = prefill_inputs(
-            bucket, row.tokens, max_model_len=self.max_model_len, block_size=self.block_size
-        )
+        inputs = self._reused_inputs(bucket)
+        fill_prefill_inputs(inputs, row.tokens, block_size=self.block_size)
         return GraphCall.of(bucket, inputs, [row.tokens])
 
     def _decode_call(self, rows: Sequence[StepTokens]) -> GraphCall:
-        longest = max(row.num_computed_tokens for row in rows) + 1
-        bucket = self.buckets.pick_decode_bucket(len(rows), longest)
-        inputs = decode_inputs(bucket, rows, block_size=self.block_size)
+        bucket = self._decode_bucket(rows)
+        inputs = self._reused_inputs(bucket)
+        fill_decode_inputs(inputs, rows, block_size=self.block_size)
         return GraphCall.of(bucket, inputs, rows)
 
+    def _decode_bucket(self, rows: Sequence[StepTokens]) -> DecodeBucket:
+        longest = max(row.num_computed_tokens for row in rows) + 1
+        return self.buckets.pick_decode_bucket(len(rows), longest)
+
     def _scoring_calls(self, chunk: StepTokens) -> list[GraphCall]:
-        rows = [
+        tokens = [
             StepTokens([token_id], position, chunk.block_ids)
             for position, token_id in enumerate(chunk.token_ids, start=chunk.num_computed_tokens)
         ]
         size = self.buckets.num_seqs_buckets[-1]
-        return [self._decode_call(rows[i : i + size]) for i in range(0, len(rows), size)]
+        calls = []
+        for first in range(0, len(tokens), size):
+            rows = tokens[first : first + size]
+            bucket = self._decode_bucket(rows)
+            inputs = decode_inputs(bucket, rows, block_size=self.block_size)
+            calls.append(GraphCall.of(bucket, inputs, rows))
+        return calls
+
+    def _reused_inputs(self, bucket: Bucket) -> GraphInputs:
+        """Return inputs to fill: of a bucket's two, those that the step in flight does not read."""
+        if bucket not in self._inputs:
+            sizes = {"max_model_len": self.max_model_len, "block_size": self.block_size}
+            self._inputs[bucket] = deque(empty_inputs(bucket, **sizes) for _ in range(2))
+        inputs = self._inputs[bucket]
+        inputs.rotate()
+        return inputs[0]

@@ -17,6 +17,7 @@ import neuron_llm
 from neuron_llm.backends.cpu import backend as cpu_backend
 from neuron_llm.backends.cpu.backend import config_key
 from neuron_llm.backends.cpu.export import export_graph, exported_key
+from neuron_llm.backends.cpu.target import CpuTarget
 from neuron_llm.backends.protocol import GraphSpec
 from neuron_llm.compile.compiler import graph_specs
 from neuron_llm.compile.config_file import load_config
@@ -30,12 +31,15 @@ from pathlib import Path
 import neuron_llm
 from neuron_llm.backends.cpu.backend import config_key
 from neuron_llm.backends.cpu.export import export_graph, exported_key
+from neuron_llm.backends.cpu.target import CpuTarget
 from neuron_llm.compile.compiler import graph_specs
 from neuron_llm.compile.config_file import load_config
 from neuron_llm.compile.plan import plan_compile
 loaded = load_config(Path("tiny.yaml"))
 specs = graph_specs(loaded, plan_compile(loaded, loaded.model_spec))
-keys = [*map(config_key, specs), exported_key(export_graph(specs[0]), [])]
+target = CpuTarget.choose(None, custom_ops=True)
+graph = export_graph(specs[0], custom_ops=True)
+keys = [*(config_key(spec, target) for spec in specs), exported_key(graph.exported, [])]
 print(json.dumps([neuron_llm.__file__, keys]))
 """
 
@@ -66,7 +70,9 @@ def tiny_keys(config: Path) -> list[str]:
     loaded = load_config(config)
     assert loaded.model_spec is not None
     specs = graph_specs(loaded, plan_compile(loaded, loaded.model_spec))
-    return [*map(config_key, specs), exported_key(export_graph(specs[0]), [])]
+    target = CpuTarget.choose(None, custom_ops=True)
+    graph = export_graph(specs[0], custom_ops=True)
+    return [*(config_key(spec, target) for spec in specs), exported_key(graph.exported, [])]
 
 
 def test_keys_hold_no_path_no_user_and_no_installation(tmp_path: Path) -> None:
@@ -96,9 +102,13 @@ def test_the_key_of_a_configuration_does_not_change_by_accident(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The fault: an innocent change of the code empties every cache."""
-    monkeypatch.setattr(cpu_backend, "graph_environment", lambda: {"versions": {"torch": "2"}})
+    monkeypatch.setattr(cpu_backend, "graph_environment", lambda _: {"versions": {"torch": "2"}})
     spec = GraphSpec(DecodeBucket(4, 64), {"model_type": "llama"}, "float32", 64, 4, 65)
-    assert config_key(spec) == "fb3ab56957138b2164eadb9c227a2a60652c3944d0cd658284ccbbe30ce4942a"
+    target = CpuTarget.choose(None, custom_ops=True)
+    assert (
+        config_key(spec, target)
+        == "fb3ab56957138b2164eadb9c227a2a60652c3944d0cd658284ccbbe30ce4942a"
+    )
 
 
 def test_no_graph_and_no_way_of_sampling_starts_a_compiler(llama: Compiled) -> None:

@@ -16,7 +16,8 @@ def test_a_fine_tune_compiles_nothing_and_answers_with_its_own_weights(
     """The fault: other weights mean hours of compiling, or the answers of the old ones."""
     model = save_model(tmp_path / "fine-tune", LLAMA, seed=1)
     fine_tune = compile_tiny(model, LLAMA_CONFIG, compile_cache, tmp_path)
-    assert [event.status for event in fine_tune.events] == ["cached"] * 5
+    built = [event.status for event in fine_tune.events if event.status != "verified"]
+    assert built == ["cached"] * 5
     prompt = random_prompt(11, seed=0)
     params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
     answers = [

@@ -13,7 +13,7 @@ from conftest import LLAMA_CONFIG, Compiled, compile_tiny
 from safetensors.torch import load_file, save_file
 
 from neuron_llm.compile.checkpoint_check import check_checkpoint
-from neuron_llm.compile.weights import write_weights
+from neuron_llm.compile.weights import load_weights
 from neuron_llm.errors import ModelNotFoundError
 
 
@@ -115,18 +115,17 @@ def test_a_wrong_model_is_refused_before_any_graph_is_built(
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_number_that_is_none_is_refused_with_its_tensor(
-    value: float, dtype: torch.dtype, checkpoint: Path, tmp_path: Path
+    value: float, dtype: torch.dtype, checkpoint: Path
 ) -> None:
     weight = torch.ones(64)
     weight[7] = value
     change_weights(checkpoint, **{"model.norm.weight": weight})
     with pytest.raises(ModelNotFoundError, match=r"`model\.norm\.weight` of .* NaN or infinity"):
-        write_weights(checkpoint, dtype, tmp_path / "weights.safetensors")
-    assert not (tmp_path / "weights.safetensors").exists()
+        load_weights(checkpoint, dtype)
 
 
-def test_a_number_too_large_for_the_dtype_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_number_too_large_for_the_dtype_is_refused(checkpoint: Path) -> None:
     change_weights(checkpoint, **{"model.norm.weight": torch.full((64,), 1e6)})
     with pytest.raises(ModelNotFoundError, match="infinity in float16") as caught:
-        write_weights(checkpoint, torch.float16, tmp_path / "weights.safetensors")
+        load_weights(checkpoint, torch.float16)
     assert caught.value.hint is not None and "`dtype`" in caught.value.hint

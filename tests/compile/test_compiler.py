@@ -14,13 +14,20 @@ from safetensors import safe_open
 from tiny_models import LLAMA, save_model
 from transformers import AutoModelForCausalLM
 
+from neuron_llm.backends.cpu.operators.packing import pack_weight
 from neuron_llm.compile.latest import find_latest, mark_latest
 from neuron_llm.compile.manifest import artifact_path, file_sha256, read_manifest
+from neuron_llm.compile.weights import load_weights
 from neuron_llm.errors import ArtifactError, CompileError, ModelNotFoundError
 
 
 def statuses(compiled: Compiled) -> list[str]:
-    return [event.status for event in compiled.events]
+    """What building the graphs was; verifying them comes after it."""
+    return [event.status for event in compiled.events if event.status != "verified"]
+
+
+def num_verified(compiled: Compiled) -> int:
+    return sum(event.status == "verified" for event in compiled.events)
 
 
 def test_every_bucket_has_one_graph_and_every_file_its_checksum(llama: Compiled) -> None:
@@ -43,18 +50,30 @@ def test_graph_input_shapes_follow_the_contract(llama: Compiled) -> None:
     assert shapes["input_ids"] == (4,) and shapes["block_tables"] == (4, 16)
 
 
-def test_weights_are_stored_once_and_tied_ones_once(llama: Compiled) -> None:
+def test_weights_are_stored_once_for_all_graphs_packed_where_they_are_multiplied(
+    llama: Compiled,
+) -> None:
     manifest = read_manifest(llama.artifact)
-    model = AutoModelForCausalLM.from_pretrained(llama.model)
+    weights = load_weights(llama.model, torch.float32)
+    needed = {c.weight: c for graph in manifest.graphs for c in graph.constants}
     with safe_open(llama.artifact / "weights.safetensors", framework="pt") as file:
-        names = set(file.keys())
-        for name, parameter in model.named_parameters():
-            assert torch.equal(file.get_tensor(name), parameter.detach()), name
-    assert manifest.weights.aliases["lm_head.weight"] == "model.embed_tokens.weight"
-    assert "lm_head.weight" not in names
-    assert "model.rotary_emb.inv_freq" in names
-    weights_bytes = manifest.weights.file.size_bytes
-    assert weights_bytes < 1.2 * sum(p.nbytes for p in model.parameters()) + 20_000
+        assert set(file.keys()) == set(needed)
+        for name, constant in needed.items():
+            stack = torch.cat([weights[part] for part in constant.parts or (name,)])
+            expected = pack_weight(stack) if constant.layout == "packed" else stack
+            assert torch.equal(file.get_tensor(name), expected), name
+    qkv = "model.layers.0.self_attn.{q_proj,k_proj,v_proj}.weight"
+    assert needed[qkv].layout == "packed" and needed[qkv].shape == (4, 64, 32)
+    tied = {"lm_head.weight", "model.embed_tokens.weight"} & set(needed)
+    assert len(tied) == 1 and needed[tied.pop()].layout == "plain"
+    parameters = {t.data_ptr(): t.nbytes for t in weights.values()}
+    assert manifest.weights.file.size_bytes < 1.2 * sum(parameters.values()) + 20_000
+
+
+def test_buffers_that_a_checkpoint_leaves_out_are_carried_along(qwen3: Compiled) -> None:
+    with safe_open(qwen3.artifact / "weights.safetensors", framework="pt") as file:
+        frequencies = file.get_tensor("model.rotary_emb.inv_freq")
+    assert torch.allclose(frequencies, 10000.0 ** (-torch.arange(0, 24, 2) / 24))
 
 
 def test_no_graph_holds_weights(llama: Compiled) -> None:
@@ -71,6 +90,20 @@ def test_a_second_compile_exports_and_builds_nothing(
     again = compile_tiny(llama.model, LLAMA_CONFIG, compile_cache, tmp_path)
     assert statuses(again) == ["cached"] * 5
     assert read_manifest(again.artifact).graphs == read_manifest(llama.artifact).graphs
+
+
+def test_graphs_are_verified_once_for_the_same_weights(
+    llama: Compiled, compile_cache: Path, tmp_path: Path
+) -> None:
+    first = compile_tiny(llama.model, LLAMA_CONFIG, compile_cache, tmp_path)
+    again = compile_tiny(llama.model, LLAMA_CONFIG, compile_cache, tmp_path)
+    assert (num_verified(first), num_verified(again)) == (5, 0)
+    manifest = read_manifest(again.artifact)
+    assert manifest == read_manifest(first.artifact) and manifest.golden is not None
+    for graph in manifest.graphs:
+        verdict = graph.verification
+        assert verdict is not None and verdict.num_tokens == verdict.num_tokens_equal
+        assert verdict.worst_error < verdict.tolerance / 10
 
 
 def test_a_cache_in_another_place_serves_another_directory(
@@ -136,20 +169,16 @@ def test_weights_that_are_missing_are_named(
     config["num_hidden_layers"] = 3
     (broken / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelNotFoundError, match=r"do not fit its config.json: `model\.layers\.2"):
-        from neuron_llm.compile.weights import write_weights
-
-        write_weights(broken, torch.float32, tmp_path / "weights.safetensors")
+        load_weights(broken, torch.float32)
 
 
 def test_pickled_weights_are_not_read(llama: Compiled, tmp_path: Path) -> None:
-    from neuron_llm.compile.weights import write_weights
-
     pickled = tmp_path / "pickled"
     shutil.copytree(llama.model, pickled)
     (pickled / "model.safetensors").unlink()
     torch.save({}, pickled / "pytorch_model.bin")
     with pytest.raises(ModelNotFoundError, match="cannot be loaded"):
-        write_weights(pickled, torch.float32, tmp_path / "weights.safetensors")
+        load_weights(pickled, torch.float32)
 
 
 def test_the_latest_artifact_follows_the_last_compile(tmp_path: Path) -> None:

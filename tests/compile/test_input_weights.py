@@ -18,7 +18,7 @@ from neuron_llm.compile.checkpoint_check import check_checkpoint
 from neuron_llm.compile.config_file import load_config
 from neuron_llm.compile.model_spec import read_model_spec
 from neuron_llm.compile.plan import plan_compile
-from neuron_llm.compile.weights import write_weights
+from neuron_llm.compile.weights import load_weights
 from neuron_llm.errors import ConfigError, ModelNotFoundError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -38,12 +38,6 @@ def store(checkpoint: Path, tensors: dict[str, torch.Tensor], **config: Any) -> 
     path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
 
 
-def written(checkpoint: Path, dtype: torch.dtype, directory: Path) -> dict[str, torch.Tensor]:
-    path = directory / "weights.safetensors"
-    write_weights(checkpoint, dtype, path)
-    return load_file(path)
-
-
 def shard(checkpoint: Path, size: str = "60KB") -> list[Path]:
     """Store the weights in shards instead; return them."""
     model = AutoModelForCausalLM.from_pretrained(checkpoint)
@@ -56,25 +50,21 @@ def shard(checkpoint: Path, size: str = "60KB") -> list[Path]:
 
 @pytest.mark.parametrize("stored", DTYPES)
 @pytest.mark.parametrize("wanted", DTYPES)
-def test_every_dtype_becomes_every_other(
-    stored: str, wanted: str, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_every_dtype_becomes_every_other(stored: str, wanted: str, checkpoint: Path) -> None:
     tensors = {
         name: tensor.to(DTYPES[stored])
         for name, tensor in load_file(checkpoint / "model.safetensors").items()
     }
     store(checkpoint, tensors, dtype=stored)
     check_checkpoint(checkpoint)
-    weights = written(checkpoint, DTYPES[wanted], tmp_path)
+    weights = load_weights(checkpoint, DTYPES[wanted])
     for name, tensor in tensors.items():
         assert weights[name].dtype == DTYPES[wanted]
         assert torch.equal(weights[name], tensor.to(DTYPES[wanted])), name
 
 
 @pytest.mark.parametrize("wanted", DTYPES)
-def test_tensors_of_several_dtypes_become_one(
-    wanted: str, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_tensors_of_several_dtypes_become_one(wanted: str, checkpoint: Path) -> None:
     dtypes = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
     tensors = {
         name: tensor.to(dtypes[index % 4])
@@ -84,14 +74,14 @@ def test_tensors_of_several_dtypes_become_one(
     }
     store(checkpoint, tensors)
     check_checkpoint(checkpoint)
-    weights = written(checkpoint, DTYPES[wanted], tmp_path)
+    weights = load_weights(checkpoint, DTYPES[wanted])
     for name, tensor in tensors.items():
         assert torch.equal(weights[name], tensor.to(DTYPES[wanted])), name
 
 
 @pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 def test_a_number_too_large_for_float16_is_refused_by_its_tensor(
-    stored: str, checkpoint: Path, tmp_path: Path
+    stored: str, checkpoint: Path
 ) -> None:
     tensors = {
         name: tensor.to(DTYPES[stored])
@@ -100,19 +90,19 @@ def test_a_number_too_large_for_float16_is_refused_by_its_tensor(
     tensors["model.layers.1.mlp.up_proj.weight"][3, 5] = -70000.0
     store(checkpoint, tensors, dtype=stored)
     with pytest.raises(ModelNotFoundError) as caught:
-        write_weights(checkpoint, torch.float16, tmp_path / "weights.safetensors")
+        load_weights(checkpoint, torch.float16)
     assert "`model.layers.1.mlp.up_proj.weight`" in caught.value.message
     assert "infinity in float16" in caught.value.message
     assert caught.value.hint is not None and "`dtype`" in caught.value.hint
     for dtype in (torch.float32, torch.bfloat16):
-        write_weights(checkpoint, dtype, tmp_path / "weights.safetensors")
+        load_weights(checkpoint, dtype)
 
 
-def test_the_largest_of_float16_is_not_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_largest_of_float16_is_not_refused(checkpoint: Path) -> None:
     tensors = load_file(checkpoint / "model.safetensors")
     tensors["model.norm.weight"][0] = 65504.0
     store(checkpoint, tensors)
-    weights = written(checkpoint, torch.float16, tmp_path)
+    weights = load_weights(checkpoint, torch.float16)
     assert weights["model.norm.weight"][0] == 65504.0
 
 
@@ -144,20 +134,17 @@ def test_auto_of_float64_is_refused_with_the_choices(checkpoint: Path, tmp_path:
     with pytest.raises(ConfigError) as caught:
         load_config(write_config(tmp_path, "dtype: auto\nmax_model_len: 64\n"))
     assert "`float64`, which graphs do not compute in" in caught.value.faults[0]
-    weights = written(checkpoint, torch.float32, tmp_path)
+    weights = load_weights(checkpoint, torch.float32)
     assert all(torch.equal(weights[name], tensor) for name, tensor in tensors.items())
 
 
-def test_shards_give_the_weights_of_one_file(
-    checkpoint: Path, qwen3_model: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "one").mkdir()
-    expected = written(checkpoint, torch.bfloat16, tmp_path / "one")
+def test_shards_give_the_weights_of_one_file(checkpoint: Path, qwen3_model: Path) -> None:
+    expected = load_weights(checkpoint, torch.bfloat16)
     spec = read_model_spec(checkpoint)
     shard(checkpoint)
     check_checkpoint(checkpoint)
     assert read_model_spec(checkpoint) == spec and spec.has_exact_num_parameters
-    weights = written(checkpoint, torch.bfloat16, tmp_path)
+    weights = load_weights(checkpoint, torch.bfloat16)
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     prompt = random_prompt(6, seed=0)
@@ -170,10 +157,9 @@ def test_shards_give_the_weights_of_one_file(
 
 def test_tied_shards_give_the_weights_of_one_file(tmp_path: Path) -> None:
     tied = save_model(tmp_path / "tied", {**QWEN3, "tie_word_embeddings": True})
-    (tmp_path / "one").mkdir()
-    expected = written(tied, torch.float32, tmp_path / "one")
+    expected = load_weights(tied, torch.float32)
     shard(tied)
-    weights = written(tied, torch.float32, tmp_path)
+    weights = load_weights(tied, torch.float32)
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 

@@ -78,8 +78,8 @@ def test_another_backend_is_never_replaced_by_this_one(copy: Path) -> None:
 
 
 def test_a_schema_of_the_future_is_refused(copy: Path) -> None:
-    edit_manifest(copy, lambda m: m.update(schema_version=2))
-    with pytest.raises(ArtifactError, match="schema version `2`"):
+    edit_manifest(copy, lambda m: m.update(schema_version=3))
+    with pytest.raises(ArtifactError, match="schema version `3`"):
         Artifact.open(copy)
 
 
@@ -89,7 +89,7 @@ def test_a_manifest_that_leads_outside_is_refused(copy: Path) -> None:
         Artifact.open(copy)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": 1}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": 2}', "\x00"])
 def test_a_damaged_manifest_is_an_error_not_a_traceback(copy: Path, text: str) -> None:
     (copy / "manifest.json").write_text(text)
     with pytest.raises(ArtifactError):

@@ -20,13 +20,17 @@ from safetensors.torch import save_file
 from neuron_llm.backends.cpu.environment import graph_environment
 from neuron_llm.backends.cpu.export import (
     MODEL_PREFIX,
+    CpuGraph,
     constant_spec,
     export_graph,
     exported_key,
     model_constants,
 )
 from neuron_llm.backends.cpu.graph_files import CONSTANTS_FILE, GRAPH_FILE, write_description
+from neuron_llm.backends.cpu.operators.library import load_library
+from neuron_llm.backends.cpu.operators.shims import shim_declarations
 from neuron_llm.backends.cpu.shared_object import SharedObject
+from neuron_llm.backends.cpu.target import CpuTarget, vector_options
 from neuron_llm.backends.graph_cache import GraphCache
 from neuron_llm.backends.inputs import input_shapes
 from neuron_llm.backends.protocol import GraphSpec, TensorSpec
@@ -43,31 +47,55 @@ INDUCTOR_OPTIONS: dict[str, Any] = {
 REDUCED_PRECISION_OPTIONS: dict[str, Any] = {"emulate_precision_casts": True}
 
 
-def inductor_options(dtype: str) -> dict[str, Any]:
-    """Return the compiler options of a graph's dtype."""
+def inductor_options(dtype: str, target: CpuTarget) -> dict[str, Any]:
+    """Return the compiler options of a graph."""
     extra = {} if dtype == "float32" else REDUCED_PRECISION_OPTIONS
-    return {**INDUCTOR_OPTIONS, **extra}
+    return {**INDUCTOR_OPTIONS, **extra, **vector_options(target.isa_level)}
 
 
-def build_into_cache(spec: GraphSpec, config_key: str, cache_dir: Path) -> None:
+def build_into_cache(
+    spec: GraphSpec, config_key: str, cache_dir: Path, target: CpuTarget, library: Path | None
+) -> None:
     """Export and compile a graph unless the cache has it; the cache then has it.
 
     Whoever holds the lock builds; others wait for it and find the result.
+
+    Args:
+        spec: the graph.
+        config_key: its first-level key.
+        cache_dir: root of the cache.
+        target: what it is compiled for.
+        library: the operator library of the target, if it has one.
     """
     cache = GraphCache(cache_dir)
     with cache.lock(config_key):
         if cache.find(config_key) is not None:
             return
         started = time.perf_counter()
-        exported = export_graph(spec)
-        options = inductor_options(spec.dtype)
-        graph_key = exported_key(exported, [options, graph_environment()])
+        graph = export_graph(spec, custom_ops=target.custom_ops)
+        options = inductor_options(spec.dtype, target)
+        graph_key = exported_key(graph.exported, [options, graph_environment(target)])
         with cache.lock(graph_key):
             if cache.graph_directory(graph_key) is None:
                 with cache.new_entry(graph_key) as directory:
-                    _compile(exported, options, cache, directory)
-                    _describe(spec, exported, directory, time.perf_counter() - started)
+                    if library is not None:
+                        options |= operator_options(library)
+                    _compile(graph.exported, options, cache, directory)
+                    _describe(spec, graph, directory, time.perf_counter() - started)
         cache.link(config_key, graph_key)
+
+
+def operator_options(library: Path) -> dict[str, Any]:
+    """Return the compiler options with which a graph calls the operators of a library.
+
+    The library is loaded, so that the graph that was linked with it finds it by its name.
+    """
+    load_library(library)
+    os.environ["LIBRARY_PATH"] = str(library.parent.resolve())
+    return {
+        "aot_inductor.custom_ops_to_c_shims": shim_declarations(),
+        "aot_inductor.custom_op_libs": [library.stem.removeprefix("lib")],
+    }
 
 
 def _compile(
@@ -117,15 +145,19 @@ def _require_no_fallbacks(archive: zipfile.ZipFile) -> None:
 
 def _describe(
     spec: GraphSpec,
-    exported: torch.export.ExportedProgram,
+    graph: CpuGraph,
     directory: Path,
     compile_seconds: float,
 ) -> None:
-    tensors = model_constants(exported)
+    tensors = model_constants(graph.exported)
     names = SharedObject(directory / GRAPH_FILE, spec.bucket.name).constant_names()
-    constants = [constant_spec(name, fqn, tensors[fqn]) for name, fqn in sorted(names.items())]
+    constants = [
+        constant_spec(name, fqn, tensors[fqn], graph.stacked) for name, fqn in sorted(names.items())
+    ]
     own = {
-        fqn: tensors[fqn].contiguous() for fqn in names.values() if not fqn.startswith(MODEL_PREFIX)
+        fqn: tensors[fqn].contiguous()
+        for fqn in names.values()
+        if not fqn.startswith(MODEL_PREFIX) and fqn not in graph.stacked
     }
     if own:
         save_file(own, directory / CONSTANTS_FILE)

@@ -8,27 +8,35 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neuron_llm.backends.build_pool import BuildTask, build_all
 from neuron_llm.backends.cpu.environment import graph_environment, library_versions
 from neuron_llm.backends.cpu.features import cpu_features
 from neuron_llm.backends.cpu.graph_files import read_built_graph
+from neuron_llm.backends.cpu.operators.isa import missing_features
+from neuron_llm.backends.cpu.operators.library import build_library, library_name
+from neuron_llm.backends.cpu.target import CpuTarget
 from neuron_llm.backends.graph_cache import GraphCache, content_key
 from neuron_llm.backends.protocol import (
     BuildEvent,
     BuiltGraph,
     CompileJob,
+    ConstantSpec,
     GraphSpec,
     LoadJob,
     Session,
 )
 from neuron_llm.errors import CompileError
 
+if TYPE_CHECKING:
+    import torch
+
 _CXX_COMPILER = "g++"
 
 
-def config_key(spec: GraphSpec) -> str:
-    """Return the first-level cache key of a graph: from its specification alone."""
+def config_key(spec: GraphSpec, target: CpuTarget) -> str:
+    """Return the first-level cache key of a graph: from its specification and target alone."""
     return content_key(
         {
             "bucket": spec.bucket.name,
@@ -37,25 +45,32 @@ def config_key(spec: GraphSpec) -> str:
             "max_model_len": spec.max_model_len,
             "block_size": spec.block_size,
             "num_blocks": spec.num_blocks,
-            "environment": graph_environment(),
+            "environment": graph_environment(target),
         }
     )
 
 
 class CpuBackend:
-    """`torch.export` and AOTInductor; every graph is one shared object, weights are mapped once."""
+    """`torch.export` and AOTInductor; every graph is one shared object, weights are mapped once.
+
+    Args:
+        target: what graphs are compiled for; what was compiled before brings its own.
+    """
 
     name = "cpu"
+
+    def __init__(self, target: CpuTarget) -> None:
+        self.target = target
 
     def cached_graphs(self, specs: Sequence[GraphSpec], cache_dir: Path) -> list[bool]:
         """See `Backend.cached_graphs`."""
         cache = GraphCache(cache_dir)
-        return [cache.find(config_key(spec)) is not None for spec in specs]
+        return [cache.find(config_key(spec, self.target)) is not None for spec in specs]
 
     def compile_graphs(self, job: CompileJob) -> list[BuiltGraph]:
         """See `Backend.compile_graphs`."""
         cache = GraphCache(job.cache_dir)
-        keys = [config_key(spec) for spec in job.specs]
+        keys = [config_key(spec, self.target) for spec in job.specs]
         tasks = []
         for spec, key in zip(job.specs, keys, strict=True):
             if cache.find(key) is not None:
@@ -64,6 +79,7 @@ class CpuBackend:
                 tasks.append(self._task(spec, key, cache))
         if tasks:
             _require_compiler()
+            self.shared_files(job.cache_dir)
             build_all(
                 tasks,
                 num_jobs=job.num_jobs,
@@ -73,6 +89,31 @@ class CpuBackend:
         directories = [cache.find(key) for key in keys]
         assert None not in directories, "a build ended without an entry in the cache"
         return [read_built_graph(directory) for directory in directories if directory]
+
+    def shared_files(self, cache_dir: Path) -> list[Path]:
+        """See `Backend.shared_files`: the operator library."""
+        if not self.target.custom_ops:
+            return []
+        cache = GraphCache(cache_dir)
+        name = library_name(self.target.isa_level)
+        with cache.lock(name):
+            directory = cache.graph_directory(name)
+            if directory is None:
+                _require_compiler()
+                with cache.new_entry(name) as entry:
+                    build_library(self.target.isa_level, entry)
+                directory = cache.graph_directory(name)
+        assert directory is not None
+        return [directory / f"{name}.so"]
+
+    def lay_out(self, constant: ConstantSpec, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """See `Backend.lay_out`."""
+        import torch
+
+        from neuron_llm.backends.cpu.operators.packing import pack_weight
+
+        stack = tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+        return pack_weight(stack) if constant.layout == "packed" else stack
 
     def load(self, job: LoadJob) -> Session:
         """See `Backend.load`."""
@@ -85,8 +126,9 @@ class CpuBackend:
         return library_versions()
 
     def requirements(self) -> dict[str, list[str]]:
-        """See `Backend.requirements`: the CPU's instruction sets."""
-        return {"cpu_features": cpu_features()}
+        """See `Backend.requirements`: the instruction sets of the target."""
+        level = self.target.isa_level
+        return {"isa_level": [level], "cpu_features": missing_features(level, ())}
 
     def diagnose(
         self, versions: Mapping[str, str], requirements: Mapping[str, Sequence[str]]
@@ -105,15 +147,16 @@ class CpuBackend:
         return BuildTask(
             graph=spec.bucket.name,
             target=_build,
-            args=(spec, key, cache.root),
+            args=(spec, key, cache.root, self.target),
             log=cache.log_path(spec.bucket.name, key),
         )
 
 
-def _build(spec: GraphSpec, key: str, cache_dir: Path) -> None:
+def _build(spec: GraphSpec, key: str, cache_dir: Path, target: CpuTarget) -> None:
     from neuron_llm.backends.cpu.aot import build_into_cache
 
-    build_into_cache(spec, key, cache_dir)
+    library = next(iter(CpuBackend(target).shared_files(cache_dir)), None)
+    build_into_cache(spec, key, cache_dir, target, library)
 
 
 def _require_compiler() -> None:

@@ -8,11 +8,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from neuron_llm.backends.cpu.features import cpu_features
+from neuron_llm.backends.cpu.operators.library import library_name
+from neuron_llm.backends.cpu.target import CpuTarget
 
 _BACKENDS_DIR = Path(__file__).resolve().parent.parent
 # Files whose text decides what is traced and how it is compiled.
-_TRACED_SOURCES = ("attention.py", "graph_module.py", "inputs.py", "cpu/aot.py", "cpu/export.py")
+_TRACED_SOURCES = (
+    "attention.py",
+    "graph_module.py",
+    "inputs.py",
+    "cpu/aot.py",
+    "cpu/export.py",
+    "cpu/operator_attention.py",
+    "cpu/operator_linears.py",
+    "cpu/operators/packing.py",
+    "cpu/operators/registration.py",
+    "cpu/operators/shims.py",
+    "cpu/target.py",
+)
 
 
 def library_versions() -> dict[str, str]:
@@ -21,13 +34,14 @@ def library_versions() -> dict[str, str]:
 
 
 @cache
-def graph_environment() -> dict[str, Any]:
+def graph_environment(target: CpuTarget) -> dict[str, Any]:
     """Return the part of every cache key that does not come from the configuration."""
     digest = hashlib.sha256()
     for name in _TRACED_SOURCES:
         digest.update((_BACKENDS_DIR / name).read_bytes())
     return {
         "versions": library_versions(),
-        "cpu_features": cpu_features(),
+        "isa_level": target.isa_level,
+        "operators": library_name(target.isa_level) if target.custom_ops else None,
         "sources": digest.hexdigest(),
     }

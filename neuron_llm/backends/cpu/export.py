@@ -6,6 +6,8 @@ written costs nothing, and the graph is the same for every fine-tune of an archi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,37 +15,83 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
 from neuron_llm.backends.attention import ATTENTION_NAME
+from neuron_llm.backends.cpu.operator_attention import OPERATOR_ATTENTION_NAME
+from neuron_llm.backends.cpu.operator_linears import StackedWeight, rewrite_linears
 from neuron_llm.backends.graph_cache import content_key
 from neuron_llm.backends.graph_module import GraphModule
 from neuron_llm.backends.inputs import input_shapes, torch_dtype
 from neuron_llm.backends.protocol import ConstantSpec, GraphSpec
 
-MODEL_PREFIX = "model."
+MODEL_PREFIX = "step.model."
 
 
-def build_model(spec: GraphSpec) -> torch.nn.Module:
-    """Return the Hugging Face model of a specification, its parameters uninitialised."""
+@dataclass(frozen=True)
+class CpuGraph:
+    """An exported graph, and the constants that are none of the model's own weights.
+
+    Attributes:
+        exported: inputs are `logits` and those of `GraphModule.forward`; it returns nothing.
+        stacked: by qualified name.
+    """
+
+    exported: torch.export.ExportedProgram
+    stacked: Mapping[str, StackedWeight]
+
+
+class _IntoBuffer(torch.nn.Module):
+    """A graph that leaves its logits in memory that the caller keeps from call to call."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.step = GraphModule(model)
+
+    def forward(self, logits: torch.Tensor, *inputs: Any) -> None:
+        logits.copy_(self.step(*inputs))
+
+
+def build_model(spec: GraphSpec, attention: str = ATTENTION_NAME) -> torch.nn.Module:
+    """Return the Hugging Face model of a specification, its parameters uninitialised.
+
+    Args:
+        spec: what to build.
+        attention: name of a registered attention.
+    """
     architecture = dict(spec.architecture)
     config = AutoConfig.for_model(architecture.pop("model_type"), **architecture)
     with no_init_weights():
         model: torch.nn.Module = AutoModelForCausalLM.from_config(
-            config, attn_implementation=ATTENTION_NAME, dtype=torch_dtype(spec.dtype)
+            config, attn_implementation=attention, dtype=torch_dtype(spec.dtype)
         )
+    model.tie_weights()  # type: ignore[operator]
     return model.eval()
 
 
-def export_graph(spec: GraphSpec) -> torch.export.ExportedProgram:
-    """Trace one bucket's graph with static shapes."""
-    model = build_model(spec)
+def export_graph(spec: GraphSpec, *, custom_ops: bool) -> CpuGraph:
+    """Trace one bucket's graph with static shapes.
+
+    Args:
+        spec: the graph.
+        custom_ops: whether attention and linear layers become operators of the CPU library.
+    """
+    model = build_model(spec, OPERATOR_ATTENTION_NAME if custom_ops else ATTENTION_NAME)
+    inputs = example_inputs(spec, model)
     with torch.no_grad():
-        return torch.export.export(GraphModule(model), example_inputs(spec, model), strict=False)
+        exported = torch.export.export(_IntoBuffer(model), inputs, strict=False)
+        if not custom_ops:
+            return CpuGraph(exported, {})
+        unlifted = exported.module(check_guards=False)
+        stacked = rewrite_linears(unlifted)
+        return CpuGraph(torch.export.export(unlifted, inputs, strict=False), stacked)
 
 
 def example_inputs(spec: GraphSpec, model: torch.nn.Module) -> tuple[Any, ...]:
-    """Return inputs of the bucket's shapes, in the order of `GraphModule.forward`."""
+    """Return a buffer for the logits, then inputs in the order of `GraphModule.forward`."""
     shapes = input_shapes(spec.bucket, max_model_len=spec.max_model_len, block_size=spec.block_size)
     indices = [torch.zeros(shape, dtype=torch.int32) for shape in shapes.values()]
-    return (*indices, empty_kv_cache(spec, model), empty_kv_cache(spec, model))
+    config: Any = model.config
+    logits_shape = (*shapes["logits_indices"], config.vocab_size)
+    logits = torch.empty(logits_shape, dtype=torch_dtype(spec.dtype))
+    return (logits, *indices, empty_kv_cache(spec, model), empty_kv_cache(spec, model))
 
 
 def empty_kv_cache(spec: GraphSpec, model: torch.nn.Module) -> list[torch.Tensor]:
@@ -75,11 +123,17 @@ def model_constants(exported: torch.export.ExportedProgram) -> dict[str, torch.T
     return {**exported.state_dict, **exported.constants}
 
 
-def constant_spec(name: str, qualified_name: str, tensor: torch.Tensor) -> ConstantSpec:
-    """Describe a constant of a compiled graph by the weight that fills it."""
+def constant_spec(
+    name: str, qualified_name: str, tensor: torch.Tensor, stacked: Mapping[str, StackedWeight]
+) -> ConstantSpec:
+    """Describe a constant of a compiled graph by the weights that fill it."""
+    weight = stacked.get(qualified_name, StackedWeight((qualified_name,), "plain"))
+    parts = tuple(part.removeprefix(MODEL_PREFIX) for part in weight.parts)
     return ConstantSpec(
         name=name,
-        weight=qualified_name.removeprefix(MODEL_PREFIX),
+        weight=StackedWeight(parts, weight.layout).name,
         shape=tuple(tensor.shape),
         dtype=str(tensor.dtype).removeprefix("torch."),
+        parts=parts if qualified_name in stacked else (),
+        layout=weight.layout,
     )

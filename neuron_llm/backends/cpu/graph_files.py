@@ -44,7 +44,7 @@ def read_built_graph(directory: Path) -> BuiltGraph:
             directory=directory,
             graph_key=directory.name,
             constants=tuple(
-                ConstantSpec(c["name"], c["weight"], tuple(c["shape"]), c["dtype"])
+                ConstantSpec(**{**c, "shape": tuple(c["shape"]), "parts": tuple(c["parts"])})
                 for c in description["constants"]
             ),
             inputs=tuple(

@@ -10,8 +10,9 @@ import torch
 from safetensors import safe_open
 
 from neuron_llm.backends.cpu.graph_files import CONSTANTS_FILE, GRAPH_FILE
+from neuron_llm.backends.cpu.operators.library import load_library
 from neuron_llm.backends.cpu.shared_object import SharedObject
-from neuron_llm.backends.inputs import GraphInputs, torch_dtype
+from neuron_llm.backends.inputs import GraphInputs, num_rows, torch_dtype
 from neuron_llm.backends.protocol import ConstantSpec, GraphFiles, LoadJob
 from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler.buckets import Bucket
@@ -28,6 +29,8 @@ class CpuSession:
     """
 
     def __init__(self, job: LoadJob) -> None:
+        for path in job.shared_files:
+            load_library(path)  # Graphs that were linked with it find it by its name.
         shape = job.kv_cache
         cache_shape = (shape.num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
         dtype = torch_dtype(job.dtype)
@@ -38,15 +41,20 @@ class CpuSession:
             if stored in weights:  # Otherwise the graph that needs it says so.
                 weights[alias] = weights[stored]
         self._graphs = {graph.bucket: _load_graph(graph, weights) for graph in job.graphs}
+        self._logits = {
+            graph.bucket: torch.zeros((num_rows(graph.bucket), job.vocab_size), dtype=dtype)
+            for graph in job.graphs
+        }
 
     def execute(self, bucket: Bucket, inputs: GraphInputs) -> torch.Tensor:
         """Run the bucket's graph; it updates the KV cache in place. Other threads run meanwhile.
 
         Returns:
-            logits `[num_seqs, vocab_size]` in the graph's dtype.
+            logits `[num_seqs, vocab_size]` in the graph's dtype; the next call of the bucket
+            overwrites them.
         """
-        graph = self._graphs[bucket]
-        (logits,) = graph.run([*inputs.as_tuple(), *self.key_caches, *self.value_caches])
+        logits = self._logits[bucket]
+        self._graphs[bucket].run([logits, *inputs.as_tuple(), *self.key_caches, *self.value_caches])
         return logits
 
 

@@ -29,12 +29,9 @@ from neuron_llm.errors import ArtifactError
 _DEVICE = b"cpu"
 _GET_LAST_ERROR = "GetLastError"
 
-# These two keep the global lock: they touch Python objects.
+# It keeps the global lock: it touches a Python object.
 _capsule_pointer = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-_new_capsule = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(
-    ("PyCapsule_New", ctypes.pythonapi)
 )
 
 
@@ -81,6 +78,7 @@ class SharedObject:
         self._call("ModelContainerCreateWithDevice", byref(container), 1, _DEVICE, None)
         self._container = container
         self._num_inputs = self._size("ModelContainerGetNumInputs")
+        # A graph that returns nothing has one output, which it never writes.
         self._outputs = (c_void_p * self._size("ModelContainerGetNumOutputs"))()
         self._constants: list[torch.Tensor] = []
         delete = self._functions["ModelContainerDelete"]
@@ -136,30 +134,23 @@ class SharedObject:
             alloc_tensors_by_stealing_from_void_ptrs(capsules)
         self._constants = list(tensors.values())
 
-    def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Run the graph without holding Python's global lock.
+    def run(self, tensors: list[torch.Tensor]) -> None:
+        """Run the graph without holding Python's global lock; it writes into its tensors.
 
         Args:
-            inputs: contiguous, of the compiled shapes and dtypes, in the graph's order.
-
-        Returns:
-            The outputs, each in memory of its own.
+            tensors: contiguous, of the compiled shapes and dtypes, in the graph's order.
 
         Raises:
             ArtifactError: the graph failed.
         """
         # A wrong number would be read past the end of the array.
-        assert len(inputs) == self._num_inputs, (len(inputs), self._num_inputs)
-        pointers = [_capsule_pointer(c, None) for c in unsafe_alloc_void_ptrs_from_tensors(inputs)]
+        assert len(tensors) == self._num_inputs, (len(tensors), self._num_inputs)
+        pointers = [_capsule_pointer(c, None) for c in unsafe_alloc_void_ptrs_from_tensors(tensors)]
         handles = (c_void_p * len(pointers))(*pointers)
-        outputs = self._outputs
         self._call(
             *("ModelContainerRun", self._container, handles, len(handles)),
-            *(outputs, len(outputs), None, None),
+            *(self._outputs, len(self._outputs), None, None),
         )
-        capsules = [_new_capsule(pointer, None, None) for pointer in outputs]
-        tensors: list[torch.Tensor] = alloc_tensors_by_stealing_from_void_ptrs(capsules)
-        return tensors
 
     def _load_functions(self, path: Path) -> dict[str, Callable[..., int]]:
         try:

@@ -1,0 +1,105 @@
+"""A short self-test: a few tokens through the graphs, compared with what they gave when compiled.
+
+Which prompt is used is decided when the artifact is made: one whose most likely tokens lead by a
+clear margin, so that another CPU's rounding does not change them and anything worse does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from neuron_llm.backends.inputs import (
+    StepTokens,
+    blocks_per_seq,
+    decode_inputs,
+    prefill_inputs,
+)
+from neuron_llm.backends.protocol import Session
+from neuron_llm.compile.manifest import GoldenEntry, Manifest
+from neuron_llm.errors import ArtifactError
+from neuron_llm.scheduler.buckets import Bucket, PrefillBucket
+
+_NUM_CANDIDATES = 8
+_MAX_PROMPT_LEN = 12
+
+
+class GoldenTest:
+    """Runs prompts through the smallest prefill graph, whole and in chunks, and all decode graphs.
+
+    Args:
+        session: loaded graphs; the KV of a few blocks is overwritten.
+        manifest: of their artifact.
+    """
+
+    def __init__(self, session: Session, manifest: Manifest) -> None:
+        self._session = session
+        self._manifest = manifest
+        self._settings = manifest.settings
+        self._prefill = min(manifest.buckets.prefill)
+
+    def record(self, seed: int = 0) -> GoldenEntry:
+        """Return the prompt of several that leads most clearly, and its tokens."""
+        rng = random.Random(seed)
+        length = min(_MAX_PROMPT_LEN, self._prefill.num_tokens, self._settings.max_model_len - 1)
+        vocabulary = range(self._manifest.model.vocab_size)
+        candidates = [rng.choices(vocabulary, k=length) for _ in range(_NUM_CANDIDATES)]
+        runs = [(prompt, self._run(prompt)) for prompt in candidates]
+        prompt, best = max(runs, key=lambda run: min(lead for _, lead in run[1].values()))
+        tokens = {name: token for name, (token, _) in best.items()}
+        return GoldenEntry(prompt_token_ids=tuple(prompt), tokens=tokens)
+
+    def check(self) -> None:
+        """Compare with what was recorded, if anything was.
+
+        Raises:
+            ArtifactError: a graph gives another token here; all that do are named.
+        """
+        golden = self._manifest.golden
+        if golden is None:
+            return
+        found = {name: token for name, (token, _) in self._run(golden.prompt_token_ids).items()}
+        differing = [
+            f"`{name}` gives token {found.get(name)} instead of {token}"
+            for name, token in golden.tokens.items()
+            if found.get(name) != token
+        ]
+        if differing:
+            raise ArtifactError(
+                f"the graphs do not compute here what they did when compiled: "
+                f"{'; '.join(differing)}",
+                hint="compile it again on this machine; `--no-self-test` runs it as it is",
+            )
+
+    def _run(self, prompt: Sequence[int]) -> dict[str, tuple[int, float]]:
+        """Return each call's most likely token, and by how much it leads."""
+        results = {}
+        for name, bucket, tokens in self._calls(prompt):
+            highest = self._logits(bucket, tokens).topk(2)
+            first, second = highest.values.tolist()
+            results[name] = (int(highest.indices[0]), first - second)
+        return results
+
+    def _calls(self, prompt: Sequence[int]) -> Iterator[tuple[str, Bucket, StepTokens]]:
+        """Yield the calls in order: later ones read the KV of earlier ones."""
+        num_blocks = blocks_per_seq(len(prompt) + 1, self._settings.block_size)
+        table, half = range(1, num_blocks + 1), -(-len(prompt) // 2)
+        prefill = self._prefill
+        yield f"{prefill.name}, first chunk", prefill, StepTokens(prompt[:half], 0, table)
+        if half < len(prompt):
+            rest = StepTokens(prompt[half:], half, table)
+            yield f"{prefill.name}, second chunk", prefill, rest
+        yield prefill.name, prefill, StepTokens(prompt, 0, table)
+        for decode in self._manifest.buckets.decode:
+            yield decode.name, decode, StepTokens(prompt[:1], len(prompt), table)
+
+    def _logits(self, bucket: Bucket, tokens: StepTokens) -> torch.Tensor:
+        size = self._settings.block_size
+        if isinstance(bucket, PrefillBucket):
+            length = self._settings.max_model_len
+            inputs = prefill_inputs(bucket, tokens, max_model_len=length, block_size=size)
+        else:
+            inputs = decode_inputs(bucket, [tokens], block_size=size)
+        return self._session.execute(bucket, inputs)[0].float()
