@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "neuron_llm"
-ROOMS = ("cli", "compile", "runtime", "scheduler", "backends", "report")
+ROOMS = ("cli", "compile", "runtime", "scheduler", "backends", "report", "doctor")
 
 
 def file_map() -> str:

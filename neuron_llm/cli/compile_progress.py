@@ -20,12 +20,14 @@ class CompileProgress:
         num_graphs: graphs of the plan.
         num_cached: graphs that were in the cache.
         num_built: graphs that were built.
+        num_verified: graphs that were compared with the model.
     """
 
     def __init__(self, console: Console, num_graphs: int) -> None:
         self.num_graphs = num_graphs
         self.num_cached = 0
         self.num_built = 0
+        self.num_verified = 0
         self._console = console
         self._building: list[str] = []
         self._status = console.status("planning") if console.shows_progress else None
@@ -57,18 +59,19 @@ class CompileProgress:
             self.num_cached += 1
             self._console.notice(f"cached {event.graph}  {self._count}")
         elif event.status == "verified":
-            self._console.notice(f"verified {event.graph} in {event.seconds:.1f} s")
+            self.num_verified += 1
         else:
             self._building.remove(event.graph)
             self._end_build(event)
         self._update()
 
     def summary(self, seconds: float) -> str:
-        """Return what was done, `compiled 3 graphs in 42.1 s, 5/8 cached`."""
+        """Return what was done, `compiled 3 graphs in 42.1 s, 5/8 cached, 8 verified`."""
         noun = "graph" if self.num_built == 1 else "graphs"
+        verified = f", {self.num_verified} verified" if self.num_verified else ""
         return (
             f"compiled {self.num_built} {noun} in {seconds:.1f} s,"
-            f" {self.num_cached}/{self.num_graphs} cached"
+            f" {self.num_cached}/{self.num_graphs} cached{verified}"
         )
 
     @property
@@ -93,5 +96,6 @@ class CompileProgress:
             what = f"compiling {', '.join(self._building)}"
         else:
             is_done = self.num_built + self.num_cached == self.num_graphs
-            what = "writing the artifact" if is_done else "compiling"
-        self._status.update(f"{what}  {self._count}")
+            what = "verifying" if is_done else "compiling"
+        count = f"{self.num_verified}/{self.num_graphs}" if what == "verifying" else self._count
+        self._status.update(f"{what}  {count}")
