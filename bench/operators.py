@@ -1,11 +1,12 @@
 """The CPU operator library against torch's own operators, side by side in turns.
 
     python bench/operators.py [--threads 2] [--rounds 15] [--seconds 0.02] [--level LEVEL]
-                              [--only WORD] [--layers 24] [--best]
+                              [--only WORD] [--layers 24] [--best] [--cpu-time]
 
 What is compared is described in `attention_cases.py` and `linear_cases.py`.
 
-Each figure is the median of `--rounds` rounds, or the best where others use the machine too; in a
+Each figure is the median of `--rounds` rounds, or, where others use the machine too, the best; then
+`--cpu-time`, with one thread, leaves out the time of the others as well. In a
 round every contender of a case runs for `--seconds`, in turns. `ratio` is torch's time divided by
 ours; GB/s counts keys and values, or weights, read; GFLOP/s the products of unmasked scores and
 values, or of the layer.
@@ -32,24 +33,27 @@ from neuron_llm.backends.cpu.operators.library import build_library, load_librar
 from neuron_llm.backends.cpu.operators.registration import use_library
 
 
-def seconds_per_call(call: Callable[[], torch.Tensor], seconds: float) -> float:
+def seconds_per_call(
+    call: Callable[[], torch.Tensor], seconds: float, clock: Callable[[], float]
+) -> float:
     """Return the mean time of a call, repeated for about `seconds`."""
-    num_calls, started = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < seconds or num_calls == 0:
+    num_calls, started = 0, clock()
+    while (elapsed := clock() - started) < seconds or num_calls == 0:
         call()
         num_calls += 1
     return elapsed / num_calls
 
 
 def measure(
-    case: Case, num_rounds: int, seconds: float, summary: Callable[[tuple[float, ...]], float]
+    case: Case, arguments: argparse.Namespace, clock: Callable[[], float]
 ) -> tuple[float, float]:
-    """Return our time and that of torch's best way in seconds, each summed up over the rounds."""
+    """Return our time and that of torch's best way, in seconds."""
     contenders = (case.ours, *case.theirs)
     times = [
-        [seconds_per_call(contender, seconds) for contender in contenders]
-        for _ in range(num_rounds + 1)
+        [seconds_per_call(contender, arguments.seconds, clock) for contender in contenders]
+        for _ in range(arguments.rounds + 1)
     ]
+    summary = min if arguments.best else statistics.median
     ours, *theirs = (summary(column) for column in zip(*times[1:], strict=True))
     return ours, min(theirs)
 
@@ -63,11 +67,12 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--level", type=IsaLevel, default=widest_level(cpu_features()))
     parser.add_argument("--best", action="store_true", help="print the best round")
+    parser.add_argument("--cpu-time", action="store_true", help="measure CPU time, not the clock")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    summary = min if arguments.best else statistics.median
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
     print(f"{arguments.level}, {arguments.threads} threads, torch {torch.__version__}")
     print(f"{'case':45}{'ours us':>10}{'torch us':>10}{'ratio':>7}{'GB/s':>7}{'GFLOP/s':>9}")
     with tempfile.TemporaryDirectory() as directory:
@@ -76,7 +81,7 @@ def main() -> None:
             if arguments.only not in name:
                 continue
             case = make()
-            ours, theirs = measure(case, arguments.rounds, arguments.seconds, summary)
+            ours, theirs = measure(case, arguments, clock)
             print(
                 f"{name.rpartition(' ')[0] + ' ' + case.name:45}{ours * 1e6:10.0f}"
                 f"{theirs * 1e6:10.0f}{theirs / ours:7.2f}{case.num_bytes / ours / 1e9:7.1f}"

@@ -1,11 +1,15 @@
 """A run in the Chrome trace format, for chrome://tracing and ui.perfetto.dev. Knows no torch.
 
-Each graph run is an event on the track `graph`, what the host does for the steps lies on the track
-`host`, and each request is an asynchronous event from its arrival to its end:
+Each graph run is an event on the track `graph`, what the host does for the steps lies on the tracks
+`host` and `sample`, and each request is an asynchronous event from its arrival to its end:
 
     graph    |prefill_t128|  |decode_b4_c1024|  |decode_b4_c1024|
-    host  |schedule|prepare|sample|schedule| ...
+    sample                |--|                |--|
+    host  |schedule|prepare| |update|publish|schedule|prepare| ...
     requests |------- r0 -------------------------|
+
+A step ahead, the graph's thread samples while the engine's works for other steps. Viewers drop one
+of two events that overlap on a track, so sampling has its own.
 
 The format is described in "Trace Event Format": an array of events whose closing bracket may be
 missing, so that also what a killed process leaves can be read.
@@ -24,7 +28,7 @@ from neuron_llm.scheduler.buckets import PrefillBucket
 from neuron_llm.scheduler.step_trace import Span, StepTrace
 
 _PROCESS_ID = 1
-_GRAPH_TRACK, _HOST_TRACK = 1, 2
+_GRAPH_TRACK, _HOST_TRACK, _SAMPLE_TRACK = 1, 2, 3
 _EVENTS_PER_WRITE = 256
 
 
@@ -58,6 +62,7 @@ class ChromeTraceWriter(AbstractContextManager["ChromeTraceWriter"]):
         self._write_bytes("[\n" + _named("process_name", 0, "neuron-llm"))
         self._append(_named("thread_name", _GRAPH_TRACK, "graph"))
         self._append(_named("thread_name", _HOST_TRACK, "host"))
+        self._append(_named("thread_name", _SAMPLE_TRACK, "sample"))
 
     def __exit__(
         self,
@@ -87,7 +92,8 @@ class ChromeTraceWriter(AbstractContextManager["ChromeTraceWriter"]):
         self._num_steps += 1
         self._complete(trace.graph, _GRAPH_TRACK, {"step": self._num_steps, **_arguments(trace)})
         for span in trace.host:
-            self._complete(span, _HOST_TRACK, {"step": self._num_steps})
+            track = _SAMPLE_TRACK if span.name == "sample" else _HOST_TRACK
+            self._complete(span, track, {"step": self._num_steps})
 
     def _request(self, phase: str, request_id: str, at: float, arguments: dict[str, Any]) -> None:
         self._event(

@@ -32,7 +32,10 @@ def stats(**fields: Any) -> SchedulerStats:
 
 def trace(record: StepRecord, started: float, **fields: Any) -> StepTrace:
     graph = Span(record.bucket.name, started, started + record.seconds)
-    host = (Span("schedule", started - 0.25, started - 0.125),)
+    host = (
+        Span("schedule", started - 0.25, started - 0.125),
+        Span("sample", graph.ended, graph.ended + 0.125),
+    )
     return StepTrace(record, stats(**fields), graph, host)
 
 
@@ -44,12 +47,14 @@ def test_a_step_is_an_event_on_the_graph_track_with_the_queues_beside_it(tmp_pat
     path = tmp_path / "trace.json"
     with ChromeTraceWriter(path) as writer:
         writer.on_step(trace(decode_step(100, 20, 9, size=4, room=128), started=10.25))
-    graph, schedule = events(path, "X")
+    graph, schedule, sample = events(path, "X")
     assert (graph["name"], graph["dur"]) == ("decode_b4_c128", 250_000)
     assert (schedule["name"], schedule["dur"]) == ("schedule", 125_000)
     assert graph["ts"] - schedule["ts"] == 250_000
     tracks = {event["tid"]: event["args"]["name"] for event in events(path, "M")}
     assert (tracks[graph["tid"]], tracks[schedule["tid"]]) == ("graph", "host")
+    # The next step may be scheduled meanwhile, and events of a track must not overlap.
+    assert tracks[sample["tid"]] == "sample"
     assert graph["args"] == {
         "step": 1,
         "bucket": "decode_b4_c128",
@@ -99,7 +104,7 @@ def test_a_block_that_fails_leaves_a_whole_file(tmp_path: Path) -> None:
         writer.on_request_added("r", 0.0)
         writer.on_step(trace(prefill_step(3, size=8), 1.0))
         raise KeyboardInterrupt
-    assert len(events(path, "X")) == 2
+    assert len(events(path, "X")) == 3
 
 
 def test_what_a_killed_process_leaves_lacks_only_the_bracket(tmp_path: Path) -> None:
@@ -108,10 +113,10 @@ def test_what_a_killed_process_leaves_lacks_only_the_bracket(tmp_path: Path) -> 
     for number in range(300):
         writer.on_step(trace(prefill_step(3, size=8), number))
     left = json.loads(path.read_text() + "]")
-    assert 256 < len(left) < 600
+    assert 256 < len(left) < 900
     with writer:
         pass
-    assert len(json.loads(path.read_text())) == 3 + 600
+    assert len(json.loads(path.read_text())) == 4 + 900
 
 
 def test_a_file_that_cannot_be_made_is_an_error_before_anything_runs(tmp_path: Path) -> None:
