@@ -12,13 +12,12 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import Any, Never
+
+import numpy as np
+import numpy.typing as npt
 
 from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -80,8 +79,6 @@ class GgufHeader:
 
     def read(self, tensor: GgufTensor, start: int, num_rows: int) -> npt.NDArray[np.uint8]:
         """Read the stored bytes of some rows of a tensor, `[num_rows, row_bytes]`."""
-        import numpy as np
-
         num_bytes, offset = num_rows * tensor.row_bytes, tensor.offset + start * tensor.row_bytes
         # Read, not mapped: mapped pages would count as this process's memory.
         stored = np.fromfile(self.path, dtype=np.uint8, count=num_bytes, offset=offset)
@@ -150,8 +147,6 @@ class _Cursor:
         code = _NUMBERS[type_code]
         values = list(self.numbers(f"{length}{code}"))
         if type_code == _FLOAT32:
-            import numpy as np
-
             # The shortest decimal that is this number: 1e-05, not 9.999999747378752e-06.
             values = [float(str(np.float32(value))) for value in values]
         return values
@@ -223,7 +218,6 @@ def _tensor(path: Path, entry: tuple[str, tuple[int, ...], int, int], start: int
 
 def _can_expand(type_name: str) -> bool:
     """Whether the package has a way from a storage type to plain numbers."""
-    import numpy as np
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
     tensor_type = GGMLQuantizationType[type_name]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from neuron_llm.compile.gguf_spec import read_gguf_config
 from neuron_llm.compile.model_support import check_supported
 from neuron_llm.compile.safetensors_header import WeightsSummary, summarise_weights
 from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
@@ -81,6 +80,8 @@ def read_model_spec(model_path: Path) -> ModelSpec:
         UnsupportedModelError: the architecture cannot be compiled into static bucket graphs.
     """
     if model_path.is_file():
+        from neuron_llm.compile.gguf_spec import read_gguf_config  # numpy comes with it
+
         config, weights = read_gguf_config(model_path)
         check_supported(config)
         return spec_from_config(config, weights)

@@ -84,7 +84,7 @@ def test_second_compile_builds_nothing_and_says_so(config: Path, compile_cache: 
     *cached, done, following = ended.stderr.splitlines()
     assert cached == [f"cached {graph}  {i}/5" for i, graph in enumerate(GRAPHS, 1)]
     assert done.startswith("compiled 0 graphs in ")
-    assert done.endswith(" s, 5/5 cached -> artifacts/tiny")
+    assert done.endswith(" s, 5/5 cached, 5 verified -> artifacts/tiny")
     assert following == "next: neuron-llm run --prompts file.jsonl"
     assert Path("artifacts/latest").resolve() == Path("artifacts/tiny").resolve()
 

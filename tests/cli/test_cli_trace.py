@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,41 @@ def test_trace_holds_every_step_and_request_of_the_run(
     assert {s["args"]["held_back"] for s in steps} > {"all `max_num_seqs` slots are taken"}
     for phase in "bne":
         assert sorted(e["id"] for e in trace if e["ph"] == phase) == [str(i) for i in range(9)]
-    host = {event["name"] for event in trace if event["ph"] == "X" and event["tid"] == 2}
+    host = {event["name"] for event in trace if event["ph"] == "X" and event["tid"] > 1}
     assert host == {"schedule", "prepare", "sample", "update", "publish"}
+    check_no_overlap(trace)
+
+
+def check_no_overlap(trace: list[dict[str, Any]]) -> None:
+    """Assert that the events of a track follow each other: viewers drop one of two that overlap."""
+    for track in {event["tid"] for event in trace if event["ph"] == "X"}:
+        spans = [
+            (e["ts"], e["ts"] + e["dur"]) for e in trace if e["ph"] == "X" and e["tid"] == track
+        ]
+        for before, after in pairwise(sorted(spans)):
+            assert after[0] >= before[1] - 0.001, (track, before, after)
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+@pytest.mark.parametrize("name", ["prompts", "output"])
+def test_trace_replaces_neither_prompts_nor_records(
+    llama: Compiled, prompts: Path, name: str, is_link: bool
+) -> None:
+    before = prompts.read_text()
+    output = Path("out.jsonl")
+    output.write_text("records of an earlier run\n")
+    trace = prompts if name == "prompts" else output
+    if is_link:
+        Path("trace.json").symlink_to(trace)
+        trace = Path("trace.json")
+    ended = run_cli(
+        *("run", "--prompts", prompts, "-o", output, "--force", "--trace-out", trace),
+        *("--artifact", llama.artifact),
+    )
+    assert ended.code == 1
+    assert f"`{trace}` is the {name} file itself" in ended.stderr
+    assert prompts.read_text() == before
+    assert output.read_text() == "records of an earlier run\n"
 
 
 def test_trace_needs_prompts(llama: Compiled, empty_state: Path) -> None:

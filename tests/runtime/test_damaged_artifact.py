@@ -117,7 +117,6 @@ CHANGED: list[Change] = [
     in_settings(max_num_seqs=3),
     in_graph(0, graph_key="0" * 64),
     lambda manifest: manifest["weights"]["aliases"].update(x="absent"),
-    lambda manifest: manifest["weights"].update(aliases={}),
     lambda manifest: manifest["requirements"].clear(),
     lambda manifest: manifest.update(artifact_id="0" * 16),
 ]
