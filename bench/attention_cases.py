@@ -82,21 +82,24 @@ def paged_call(
         "output": output,
     }
     structs = {name: tensor_struct(tensor) for name, tensor in tensors.items()}
-    calls = [
-        PagedAttentionStruct(
-            key_cache=tensor_struct(layer.key_cache),
-            value_cache=tensor_struct(layer.value_cache),
-            scaling=SCALING,
-            **structs,
+    # The structs point to the tensors, which have to stay.
+    calls = cycle(
+        (
+            PagedAttentionStruct(
+                key_cache=tensor_struct(layer.key_cache),
+                value_cache=tensor_struct(layer.value_cache),
+                scaling=SCALING,
+                **structs,
+            ),
+            layer,
+            tensors,
         )
         for layer in layers
-    ]
-    next_call = cycle(calls)
+    )
 
     def call() -> torch.Tensor:
-        LIBRARY_IN_USE.library.call("paged_attention", next(next_call))
-        # The structs point to the tensors of this dictionary.
-        return tensors["output"]
+        LIBRARY_IN_USE.library.call("paged_attention", next(calls)[0])
+        return output
 
     return call
 

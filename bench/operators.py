@@ -5,11 +5,11 @@
 
 What is compared is described in `attention_cases.py` and `linear_cases.py`.
 
-Each figure is the median of `--rounds` rounds, or, where others use the machine too, the best; then
-`--cpu-time`, with one thread, leaves out the time of the others as well. In a
-round every contender of a case runs for `--seconds`, in turns. `ratio` is torch's time divided by
-ours; GB/s counts keys and values, or weights, read; GFLOP/s the products of unmasked scores and
-values, or of the layer.
+Each figure is the median of `--rounds` rounds; in a round every contender of a case runs for
+`--seconds`, in turns. `--best` takes the best round instead, and `--cpu-time`, with one thread,
+leaves out the time of others that use the machine. `ratio` is torch's time divided by ours; GB/s
+counts keys and values, or weights, read; GFLOP/s the products of unmasked scores and values, or of
+the layer.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,10 +21,19 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def built_library(level: IsaLevel, config: pytest.Config) -> Path:
-    """Return the path of the level's library, built with all warnings as errors."""
+    """Return the path of the level's library; the first call builds those of all levels at once.
+
+    Warnings are errors.
+    """
     assert config.cache is not None
-    directory = config.cache.mkdir("operator_libraries")
-    return build_library(level, directory, compiler_options=WARNINGS)
+    build = partial(
+        build_library,
+        directory=config.cache.mkdir("operator_libraries"),
+        compiler_options=WARNINGS,
+    )
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        paths = dict(zip(IsaLevel, pool.map(build, IsaLevel), strict=True))
+    return paths[level]
 
 
 def level_library(level: IsaLevel, config: pytest.Config) -> OperatorLibrary:

@@ -126,9 +126,12 @@ class TaskRunner {
   }
 
   void attend_partition(int64_t partition, const PartitionRows& rows, const PartitionRows& next) {
-    pack_keys(attention_.key_cache, attention_.head_dim, rows, next, scratch_.keys);
-    pack_values(attention_.value_cache, attention_.head_dim, rows, next, scratch_.values);
+    const NextRows<Element> next_rows{attention_.key_cache, attention_.value_cache,
+                                      attention_.head_dim, next};
+    pack_keys(attention_.key_cache, attention_.head_dim, rows, next_rows, scratch_.keys);
     const int64_t num_rows = task_.num_tokens * group_size_;
+    are_values_packed_ = num_rows > kTileRows || attention_.head_dim % kLanes != 0;
+    take_values(rows);
     for (int64_t row = 0; row < num_rows; row += kTileRows) {
       attend_rows(row, std::min<int64_t>(kTileRows, num_rows - row), partition, rows);
     }
@@ -222,21 +225,38 @@ class TaskRunner {
   void sum_values(int first_row, int num_rows, int begin, int end) {
     constexpr int kNumbers = kNumbersPerWord<Word>;
     const Matrix<float> sums{scratch_.partial.row(first_row).sums(), scratch_.partial.stride()};
-    multiply<Word>(num_rows,
-                   constant(scratch_.weights).rows_from(first_row).columns_from(begin / kNumbers),
-                   constant(scratch_.values).rows_from(begin / kNumbers), sums,
-                   (end - begin) / kNumbers, scratch_.partial.padded_dim);
+    const auto weights =
+        constant(scratch_.weights).rows_from(first_row).columns_from(begin / kNumbers);
+    const int64_t depth = (end - begin) / kNumbers;
+    if (are_values_packed_) {
+      multiply<Word>(num_rows, weights, constant(scratch_.values).rows_from(begin / kNumbers), sums,
+                     depth, scratch_.partial.padded_dim);
+    } else {
+      multiply<Word>(num_rows, weights, ValueRows<Element>{value_rows_ + begin}, sums, depth,
+                     scratch_.partial.padded_dim);
+    }
   }
 
-  // The same for one row, with a panel of its own without the keys that it does not see: a weight
-  // of 0 times an infinite value or NaN would be NaN.
+  // Makes `rows` the product's right operand. Packing pays if it is read more than once.
+  void take_values(const PartitionRows& rows) {
+    if (are_values_packed_) {
+      pack_values(attention_.value_cache, attention_.head_dim, rows, scratch_.values);
+      return;
+    }
+    for (int key = first_column(rows.begin); key < end_column(rows.end); ++key) {
+      value_rows_[key] = row_of(attention_.value_cache, rows, key);
+    }
+  }
+
+  // The same for one row, with values of its own without the keys that it does not see: a weight of
+  // 0 times an infinite value or NaN would be NaN.
   void sum_seen_values(int r, Range keys, const PartitionRows& all_rows) {
     PartitionRows seen = all_rows;
     seen.begin = int(keys.begin);
     seen.end = int(keys.end);
-    pack_values(attention_.value_cache, attention_.head_dim, seen, {}, scratch_.values);
+    take_values(seen);
     sum_values(r, 1, first_column(keys.begin), end_column(keys.end));
-    pack_values(attention_.value_cache, attention_.head_dim, all_rows, {}, scratch_.values);
+    take_values(all_rows);
   }
 
   const Attention<Element>& attention_;
@@ -244,6 +264,9 @@ class TaskRunner {
   const int64_t group_size_;
   Task task_ = {};
   RowStates states_ = {};
+  // The values of the partition at hand: in the panel, or else here.
+  bool are_values_packed_ = true;
+  const Element* value_rows_[kPartition];
 };
 
 }  // namespace neuron_llm

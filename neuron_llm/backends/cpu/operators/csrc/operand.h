@@ -1,6 +1,8 @@
 // What the library's products take: rows of any dtype, turned into words.
 #pragma once
 
+#include <type_traits>
+
 #include "simd.h"
 
 namespace neuron_llm {
@@ -11,17 +13,21 @@ constexpr int kNumbersPerWord = 1;
 template <>
 constexpr int kNumbersPerWord<BFloat16Pair> = 2;
 
+#if defined(__AVX512BF16__)
+constexpr bool kHasPairProducts = true;
+#else
+constexpr bool kHasPairProducts = false;
+#endif
+
 // What products take of each type of element.
 template <typename Element>
 struct Operand {
   using Word = float;
 };
-#if defined(__AVX512BF16__)
 template <>
 struct Operand<BFloat16> {
-  using Word = BFloat16Pair;
+  using Word = std::conditional_t<kHasPairProducts, BFloat16Pair, float>;
 };
-#endif
 
 // Row lengths in words end on a whole vector.
 inline int64_t padded(int64_t length) { return (length + kLanes - 1) / kLanes * kLanes; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "memory.h"
 #include "product.h"
 
 namespace neuron_llm {
@@ -35,24 +36,34 @@ inline const Element* row_of(const Element* cache, const PartitionRows& rows, in
   return rows.is_live(key) ? cache + rows.offsets[key] : kZeros;
 }
 
-// Asks for a row that will soon be read, in the second-level cache: as many requests to memory as
-// are needed at once fit between that cache and memory, but not between the first and the second.
-// (Unless it is inlined, g++ takes a function that only prefetches for one without effect.)
+// Keys and values that will soon be wanted.
 template <typename Element>
-__attribute__((always_inline)) inline void prefetch_row(
-    const Element* cache, int64_t head_dim, const PartitionRows& rows, int key) {
-  if (!rows.is_live(key)) return;
-  const char* row = reinterpret_cast<const char*>(cache + rows.offsets[key]);
-  for (int64_t byte = 0; byte < head_dim * int64_t(sizeof(Element)); byte += 64) {
-    prefetch(row + byte);
-  }
-}
+struct NextRows {
+  const Element* key_cache;
+  const Element* value_cache;
+  int64_t head_dim;
+  const PartitionRows& rows;
 
-// The keys' panel, which has the keys as its columns: panel[word][key]. Meanwhile the rows of
-// `next` are fetched.
+  // Asks for one key and its value, in the second-level cache: as many requests to memory as are
+  // needed at once fit between that cache and memory, but not between the first and the second.
+  // Too many in a row are dropped, so that there has to be work between two calls. (Unless it is
+  // inlined, g++ takes a function that only prefetches for one without effect.)
+  __attribute__((always_inline)) void prefetch_row(int key) const {
+    if (!rows.is_live(key)) return;
+    for (const Element* cache : {key_cache, value_cache}) {
+      const char* row = reinterpret_cast<const char*>(cache + rows.offsets[key]);
+      for (int64_t byte = 0; byte < head_dim * int64_t(sizeof(Element)); byte += kCacheLine) {
+        prefetch(row + byte);
+      }
+    }
+  }
+};
+
+// The keys' panel, which has the keys as its columns: panel[word][key]. Meanwhile `next` is
+// fetched.
 template <typename Word, typename Element>
 void pack_keys(const Element* cache, int64_t head_dim, const PartitionRows& rows,
-               const PartitionRows& next, Matrix<Word> panel) {
+               NextRows<Element> next, Matrix<Word> panel) {
   constexpr bool kMustWiden = sizeof(Element) * kNumbersPerWord<Word> != sizeof(Word);
   const int64_t depth = head_dim / kNumbersPerWord<Word>;
   float widened[kMustWiden ? kLanes : 1][kMaxHeadDim];
@@ -60,7 +71,7 @@ void pack_keys(const Element* cache, int64_t head_dim, const PartitionRows& rows
     const uint32_t* words[kLanes];
     for (int i = 0; i < kLanes; ++i) {
       const Element* row = row_of(cache, rows, first + i);
-      prefetch_row(cache, head_dim, next, first + i);
+      next.prefetch_row(first + i);
       if constexpr (kMustWiden) {
         copy_row(row, head_dim, widened[i]);
         words[i] = reinterpret_cast<const uint32_t*>(widened[i]);
@@ -76,6 +87,22 @@ void pack_keys(const Element* cache, int64_t head_dim, const PartitionRows& rows
   }
 }
 
+// Values where they stand in the cache, as the product's right operand. Of no use where vectors
+// reach past the end of a row.
+template <typename Element>
+struct ValueRows {
+  const Element* const* rows;
+
+  auto vector(int64_t index, int64_t column) const {
+    if constexpr (kNumbersPerWord<typename Operand<Element>::Word> == 2) {
+      return interleave(load_bits<Halves>(rows[2 * index] + column),
+                        load_bits<Halves>(rows[2 * index + 1] + column));
+    } else {
+      return load(rows[index] + column);
+    }
+  }
+};
+
 // Two rows of values, number beside number.
 inline void pair_rows(const BFloat16* first, const BFloat16* second, int64_t head_dim,
                       BFloat16Pair* pairs) {
@@ -90,13 +117,12 @@ inline void pair_rows(const BFloat16* first, const BFloat16* second, int64_t hea
 }
 
 // The values' panel, which has the keys as its rows, paired where words are pairs:
-// panel[key / numbers per word][d]. Meanwhile the rows of `next` are fetched.
+// panel[key / numbers per word][d].
 template <typename Word, typename Element>
 void pack_values(const Element* cache, int64_t head_dim, const PartitionRows& rows,
-                 const PartitionRows& next, Matrix<Word> panel) {
+                 Matrix<Word> panel) {
   constexpr int kKeys = kNumbersPerWord<Word>;
   for (int key = first_column(rows.begin); key < end_column(rows.end); key += kKeys) {
-    for (int i = 0; i < kKeys; ++i) prefetch_row(cache, head_dim, next, key + i);
     Word* words = panel.row(key / kKeys);
     const Element* row = row_of(cache, rows, key);
     if constexpr (kKeys == 2) {

@@ -17,17 +17,15 @@ namespace neuron_llm {
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
-constexpr int kTileRows = 6;     // a product tile of 6 x 4 vectors takes 29 of 32 registers
-constexpr int kTileVectors = 4;
 #elif defined(__AVX2__)
 constexpr int kLanes = 8;
-constexpr int kTileRows = 6;     // 6 x 2 vectors take 15 of 16 registers
-constexpr int kTileVectors = 2;
 #else
 constexpr int kLanes = 4;
-constexpr int kTileRows = 6;
-constexpr int kTileVectors = 2;
 #endif
+
+// Of a product: 6 x 4 vectors take 29 of AVX-512's 32 registers, 6 x 2 take 15 of the others' 16.
+constexpr int kTileRows = 6;
+constexpr int kTileVectors = kLanes == 16 ? 4 : 2;
 
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
@@ -35,22 +33,12 @@ typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
 typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 
-struct BFloat16 {
-  uint16_t bits;
-};
-struct Float16 {
-  uint16_t bits;
-};
+struct BFloat16 { uint16_t bits; };
+struct Float16 { uint16_t bits; };
 // Two neighbouring numbers, taken through the dot product together.
 struct BFloat16Pair {
   BFloat16 first, second;
 };
-
-#if defined(__AVX512BF16__)
-constexpr bool kHasPairProducts = true;
-#else
-constexpr bool kHasPairProducts = false;
-#endif
 
 // Subtracting zero changes no number, so that nothing is left of it; adding it would change -0.
 inline Floats broadcast(float x) { return x - Floats{}; }
@@ -66,15 +54,13 @@ inline Words as_words(Floats numbers) { return (Words)numbers; }
 
 // 0, 1, 2, ...
 inline Ints lane_numbers() {
-  constexpr Ints numbers = {0, 1, 2,  3,
-#if defined(__AVX2__)
-                            4, 5, 6,  7,
-#endif
 #if defined(__AVX512F__)
-                            8, 9, 10, 11, 12, 13, 14, 15,
+  return Ints{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#elif defined(__AVX2__)
+  return Ints{0, 1, 2, 3, 4, 5, 6, 7};
+#else
+  return Ints{0, 1, 2, 3};
 #endif
-  };
-  return numbers;
 }
 
 // ---- conversions -------------------------------------------------------------------------------
