@@ -59,6 +59,18 @@ neuron_config:
   num_seqs_buckets: [1, 2, 4]
 """
 
+LLAMA_BFLOAT16_CONFIG = """\
+model: {model}
+dtype: bfloat16
+max_model_len: 64
+max_num_seqs: 8
+max_num_batched_tokens: 16
+block_size: 4
+neuron_config:
+  num_batched_tokens_buckets: [8, 16]
+  num_seqs_buckets: [1, 2, 4, 8]
+"""
+
 QWEN3_CONFIG = """\
 model: {model}
 dtype: float32
@@ -98,6 +110,15 @@ def llama(
 ) -> Compiled:
     """The Llama compiled: prefill 8 and 16, decode 1, 2 and 4."""
     return compile_tiny(llama_model, LLAMA_CONFIG, compile_cache, tmp_path_factory.mktemp("l"))
+
+
+@pytest.fixture(scope="session")
+def llama_bfloat16(
+    llama_model: Path, compile_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Compiled:
+    """The Llama compiled in bfloat16: prefill 8 and 16, decode 1, 2, 4 and 8."""
+    directory = tmp_path_factory.mktemp("b")
+    return compile_tiny(llama_model, LLAMA_BFLOAT16_CONFIG, compile_cache, directory)
 
 
 @pytest.fixture(scope="session")

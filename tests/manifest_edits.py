@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from neuron_llm.compile.manifest import manifest_id
+from neuron_llm.compile.manifest_checksum import NO_CHECKSUM, sealed
 
 
 def edit_manifest(
     artifact: Path, change: Callable[[dict[str, Any]], None], *, keep_id: bool = False
 ) -> None:
-    """Change a manifest; unless `keep_id`, it gets the id of what it says then."""
+    """Change a manifest; unless `keep_id`, it gets the id and the checksum of what it says then."""
     path = artifact / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     change(manifest)
     if not keep_id:
         manifest["artifact_id"] = manifest_id(manifest)
-    path.write_text(json.dumps(manifest), encoding="utf-8")
+        manifest.pop("checksum", None)
+        text = json.dumps({**manifest, "checksum": NO_CHECKSUM}, indent=1) + "\n"
+        path.write_bytes(sealed(text.encode()))
+    else:
+        path.write_text(json.dumps(manifest), encoding="utf-8")

@@ -1,9 +1,10 @@
 """Build graphs in parallel, each in a process of its own.
 
 A build that fails or is killed takes no other with it: it is tried once more when the rest is done,
-and then reported with its log. Processes are forked from a server that has imported the heavy
-libraries once. Each leads a process group of its own, which takes the C++ compiler with it when it
-is ended, and ends itself when the process that asked for the build is gone.
+and then reported with its log. One that takes too long is ended, and not tried again. Processes are
+forked from a server that has imported the heavy libraries once. Each leads a process group of its
+own, which takes the C++ compiler with it when it is ended, and ends itself when the process that
+asked for the build is gone.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from signal import SIGKILL, Signals
+from signal import SIGKILL
 from typing import Any
 
-from neuron_llm.backends.protocol import BuildEvent, BuildListener
-from neuron_llm.errors import CompileError
+from neuron_llm.backends.build_failure import BuildFailure, build_error
+from neuron_llm.backends.process_memory import group_memory_bytes
+from neuron_llm.backends.protocol import BuildEvent, BuildListener, BuildStatus
 
 MAX_ATTEMPTS = 2
+# How often running builds are looked at: what memory they hold, and whether their time is up.
+_POLL_S = 1.0
 
 
 @dataclass
@@ -48,15 +52,25 @@ class BuildTask:
     attempts: int = field(default=0, init=False)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Running:
     task: BuildTask
     process: BaseProcess
     started: float
+    memory_bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
 
 
 def build_all(
-    tasks: Sequence[BuildTask], *, num_jobs: int, preload: Sequence[str], on_event: BuildListener
+    tasks: Sequence[BuildTask],
+    *,
+    num_jobs: int,
+    preload: Sequence[str],
+    on_event: BuildListener,
+    timeout_s: float | None = None,
 ) -> None:
     """Run every task, at most `num_jobs` at a time.
 
@@ -65,49 +79,95 @@ def build_all(
         num_jobs: processes at the same time.
         preload: modules that the fork server imports before the first fork.
         on_event: told of every start, end and retry.
+        timeout_s: seconds after which a build is ended, with every compiler that it started.
 
     Raises:
-        CompileError: at least one task failed twice; all others are done.
+        GraphBuildError: at least one task failed twice, or took too long; all others are done.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(preload))
-    waiting = deque(tasks)
-    running: dict[int, _Running] = {}
-    failures: list[str] = []
-    # Builders read from it and never get anything: its end tells that this process has ended.
-    lifeline, ours = context.Pipe(duplex=False)
+    pool = _Pool(preload, on_event, timeout_s)
     try:
-        while waiting or running:
-            while waiting and len(running) < num_jobs:
-                task = waiting.popleft()
-                task.attempts += 1
-                process = context.Process(target=_run, args=(task, lifeline))
-                process.start()
-                running[process.sentinel] = _Running(task, process, time.perf_counter())
-                on_event(BuildEvent(task.graph, "started"))
-            for sentinel in wait(list(running)):
-                assert isinstance(sentinel, int)
-                ended = running.pop(sentinel)
-                ended.process.join()
-                exit_code = ended.process.exitcode
-                task, seconds = ended.task, time.perf_counter() - ended.started
-                if exit_code == 0:
-                    on_event(BuildEvent(task.graph, "built", seconds))
-                elif task.attempts < MAX_ATTEMPTS:
-                    waiting.append(task)
-                    on_event(BuildEvent(task.graph, "retried", seconds))
-                else:
-                    failures.append(f"{task.graph}: {_reason(exit_code)}; log: {task.log}")
-                    on_event(BuildEvent(task.graph, "failed", seconds))
+        failures = pool.run(deque(tasks), num_jobs)
     finally:
-        for unfinished in running.values():
-            _kill(unfinished.process)
-        ours.close()
-        lifeline.close()
+        pool.close()
     if failures:
-        raise CompileError(
-            f"{len(failures)} of {len(tasks)} graphs did not compile: " + "; ".join(failures),
-            hint="the other graphs are in the cache; run the same command again to build the rest",
+        raise build_error(failures, len(tasks))
+
+
+class _Pool:
+    """The processes of one call of `build_all`."""
+
+    def __init__(
+        self, preload: Sequence[str], on_event: BuildListener, timeout_s: float | None
+    ) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(preload))
+        self._on_event = on_event
+        self._timeout_s = timeout_s
+        self._running: dict[int, _Running] = {}
+        # Builders read from it and never get anything: its end tells that this process has ended.
+        self._lifeline, self._ours = self._context.Pipe(duplex=False)
+
+    def run(self, waiting: deque[BuildTask], num_jobs: int) -> list[BuildFailure]:
+        """Build all that waits; return what failed for good."""
+        failures = []
+        while waiting or self._running:
+            while waiting and len(self._running) < num_jobs:
+                self._start(waiting.popleft())
+            for ended in self._wait():
+                failure = self._failure(ended)
+                if failure is None:
+                    status: BuildStatus = "built"
+                elif failure.timeout_s is None and ended.task.attempts < MAX_ATTEMPTS:
+                    status = "retried"
+                    waiting.append(ended.task)
+                else:
+                    status = "failed"
+                    failures.append(failure)
+                self._on_event(BuildEvent(ended.task.graph, status, ended.seconds))
+        return failures
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        for unfinished in self._running.values():
+            _kill(unfinished.process)
+        self._ours.close()
+        self._lifeline.close()
+
+    def _start(self, task: BuildTask) -> None:
+        task.attempts += 1
+        process = self._context.Process(target=_run, args=(task, self._lifeline))
+        process.start()
+        self._running[process.sentinel] = _Running(task, process, time.perf_counter())
+        self._on_event(BuildEvent(task.graph, "started"))
+
+    def _wait(self) -> list[_Running]:
+        """Wait a moment; return what has ended, by itself or because its time is up."""
+        ended = set(wait(list(self._running), timeout=_POLL_S))
+        for sentinel, running in self._running.items():
+            if sentinel in ended:
+                running.process.join()
+            elif self._timeout_s is not None and running.seconds >= self._timeout_s:
+                _kill(running.process)
+                ended.add(sentinel)
+            else:
+                assert running.process.pid is not None
+                running.memory_bytes = group_memory_bytes(running.process.pid)
+        return [
+            self._running.pop(sentinel) for sentinel in list(self._running) if sentinel in ended
+        ]
+
+    def _failure(self, ended: _Running) -> BuildFailure | None:
+        exit_code = ended.process.exitcode
+        assert exit_code is not None, "it has ended"
+        if exit_code == 0:
+            return None
+        is_late = self._timeout_s is not None and ended.seconds >= self._timeout_s
+        return BuildFailure(
+            graph=ended.task.graph,
+            exit_code=exit_code,
+            log=ended.task.log,
+            memory_bytes=ended.memory_bytes,
+            timeout_s=self._timeout_s if is_late and exit_code == -SIGKILL else None,
         )
 
 
@@ -140,15 +200,3 @@ def _run(task: BuildTask, lifeline: Connection) -> None:
             sys.stderr.flush()
             # Leave without the interpreter's own report: the log has it.
             os._exit(1)
-
-
-def _reason(exit_code: int | None) -> str:
-    assert exit_code is not None
-    if exit_code == -SIGKILL:
-        return (
-            "the compiler was killed, probably for want of host memory; "
-            "try fewer `--jobs` or a smaller bucket"
-        )
-    if exit_code < 0:
-        return f"the compiler ended by signal {Signals(-exit_code).name}"
-    return f"the compiler ended with exit code {exit_code}"

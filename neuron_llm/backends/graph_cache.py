@@ -30,9 +30,11 @@ from neuron_llm.errors import NeuronLLMError
 
 CHECKSUMS_FILE = "checksums.json"
 
-_FOLDERS = ("keys", "graphs", "locks", "logs", "tmp")
+_FOLDERS = ("keys", "graphs", "locks", "logs", "sessions", "tmp")
 # Shared by all who have something in `tmp/`, so that whoever gets it alone may sweep.
 _TMP_LOCK = "tmp"
+# Shared by whoever notes a use, so that pruning decides about all entries in one step.
+_PRUNE_LOCK = "prune"
 _GRAPH_KEY = re.compile(r"[\w-]+")
 
 
@@ -75,7 +77,7 @@ class GraphCache:
         if not _GRAPH_KEY.fullmatch(graph_key):
             return None
         directory = self.root / "graphs" / graph_key
-        if not directory.is_dir():
+        if not self.use(directory):
             return None
         if _is_whole(directory):
             return directory
@@ -96,13 +98,39 @@ class GraphCache:
         The caller holds the graph's lock.
         """
         directory = self.root / "graphs" / graph_key
-        if not directory.is_dir():
+        if not self.use(directory):
             return None
         if _is_whole(directory):
             return directory
         with self.scratch() as scratch:
             os.rename(directory, scratch / "damaged")
         return None
+
+    def use(self, entry: Path) -> bool:
+        """Note that an entry is used now; return whether it is there."""
+        with self._lock(_PRUNE_LOCK, fcntl.LOCK_SH):
+            if not entry.is_dir():
+                return False
+            # Of another user's entry the time stays what it was.
+            with contextlib.suppress(PermissionError):
+                os.utime(entry)
+            return True
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Keep pruning away from what is used until the block ends."""
+        with contextlib.ExitStack() as stack:
+            with self._lock(_PRUNE_LOCK, fcntl.LOCK_SH):
+                file = stack.enter_context(tempfile.NamedTemporaryFile(dir=self.root / "sessions"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def pruning(self) -> Iterator[float | None]:
+        """Let nobody note a use meanwhile; give the time when the oldest session began, or None."""
+        with self._lock(_PRUNE_LOCK, fcntl.LOCK_EX):
+            began = [self._session_began(path) for path in (self.root / "sessions").iterdir()]
+            yield min((time for time in began if time is not None), default=None)
 
     @contextlib.contextmanager
     def new_entry(self, graph_key: str) -> Iterator[Path]:
@@ -139,6 +167,16 @@ class GraphCache:
         with (self.root / "locks" / name).open("w") as file:
             fcntl.flock(file, operation)
             yield
+
+    def _session_began(self, path: Path) -> float | None:
+        """Return when a session began; one whose process was killed is removed, and None."""
+        with contextlib.suppress(FileNotFoundError), path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return path.stat().st_mtime
+            path.unlink()
+        return None
 
     def _sweep(self) -> None:
         """Remove what killed processes left in `tmp/`, unless a living one is at work there."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from neuron_llm.backends.inputs import GraphInputs
+    from neuron_llm.backends.neuron.target import NeuronTarget
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,15 @@ class BuiltGraph:
     compile_seconds: float
 
 
+BuildStatus = Literal["cached", "started", "built", "failed", "retried", "verified"]
+
+
 @dataclass(frozen=True)
 class BuildEvent:
     """Progress of one graph, told to whoever renders it."""
 
     graph: str
-    status: Literal["cached", "started", "built", "failed", "retried", "verified"]
+    status: BuildStatus
     seconds: float = 0.0
 
 
@@ -112,12 +116,14 @@ class CompileJob:
         cache_dir: root of the content-addressed cache.
         num_jobs: processes that build at the same time.
         on_event: called from the calling thread for every `BuildEvent`.
+        timeout_s: seconds after which building one graph is given up; None for no limit.
     """
 
     specs: tuple[GraphSpec, ...]
     cache_dir: Path
     num_jobs: int
     on_event: BuildListener
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -166,8 +172,15 @@ class LoadJob:
 class Session(Protocol):
     """Loaded graphs over one set of weights and one KV cache."""
 
-    key_caches: list[torch.Tensor]
-    value_caches: list[torch.Tensor]
+    @property
+    def key_caches(self) -> list[torch.Tensor]:
+        """K of every layer on the host, to be read and written between steps."""
+        ...
+
+    @property
+    def value_caches(self) -> list[torch.Tensor]:
+        """V of every layer, likewise."""
+        ...
 
     def execute(self, bucket: Bucket, inputs: GraphInputs) -> torch.Tensor:
         """Run the bucket's graph; it updates the KV cache.
@@ -180,9 +193,15 @@ class Session(Protocol):
 
 
 class Backend(Protocol):
-    """Both halves of a backend."""
+    """Both halves of a backend.
+
+    Attributes:
+        name: as the configuration says it.
+        graph_file: name of the file that every compiled graph has.
+    """
 
     name: str
+    graph_file: str
 
     def cached_graphs(self, specs: Sequence[GraphSpec], cache_dir: Path) -> list[bool]:
         """Return for each spec whether its graph is in the cache. Exports and builds nothing."""
@@ -231,16 +250,23 @@ class Backend(Protocol):
         ...
 
 
-def get_backend(name: str, *, isa_level: str | None = None, custom_ops: bool = True) -> Backend:
+def get_backend(
+    name: str,
+    *,
+    isa_level: str | None = None,
+    custom_ops: bool = True,
+    neuron_target: NeuronTarget | None = None,
+) -> Backend:
     """Return a backend by its configuration name. There is no fallback from one to another.
 
     Args:
-        name: `cpu`.
-        isa_level: see `CpuTarget.choose`; concerns compiling only.
-        custom_ops: see `CpuTarget`; concerns compiling only.
+        name: `cpu` or `neuron`.
+        isa_level: see `CpuTarget.choose`; concerns compiling for the CPU only.
+        custom_ops: see `CpuTarget`; concerns compiling for the CPU only.
+        neuron_target: concerns compiling for Neuron only, which needs it.
 
     Raises:
-        ArtifactError: the backend does not run here.
+        ArtifactError: the backend does not run here; the hint installs what is missing.
         CompileError: this CPU does not have the level.
     """
     if name == "cpu":
@@ -248,6 +274,12 @@ def get_backend(name: str, *, isa_level: str | None = None, custom_ops: bool = T
         from neuron_llm.backends.cpu.target import CpuTarget
 
         return CpuBackend(CpuTarget.choose(isa_level, custom_ops=custom_ops))
+    if name == "neuron":
+        from neuron_llm.backends.neuron.backend import NeuronBackend
+        from neuron_llm.backends.neuron.packages import require_torch_neuronx
+
+        require_torch_neuronx()
+        return NeuronBackend(neuron_target)
     raise ArtifactError(
         f"backend `{name}` is not available in this version",
         hint="set `backend: cpu` in the configuration",

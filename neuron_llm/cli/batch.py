@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from neuron_llm.backends.state_transfers import MovesState
 from neuron_llm.cli.batch_output import begin_output, open_output
 from neuron_llm.cli.batch_progress import BatchStatus
 from neuron_llm.cli.batch_summary import render_summary
@@ -18,14 +20,18 @@ from neuron_llm.cli.counting import counted
 from neuron_llm.cli.engine_loading import loaded_engine
 from neuron_llm.cli.exit_code import ExitCode
 from neuron_llm.compile.manifest import Manifest
+from neuron_llm.errors import NeuronLLMError
 from neuron_llm.report.chrome_trace import ChromeTraceWriter
 from neuron_llm.report.padding import PaddingAccount
 from neuron_llm.runtime.batch import BatchOptions, BatchResult, run_batch
 from neuron_llm.runtime.duplicate_ids import check_unique_ids
 from neuron_llm.runtime.engine import Engine
+from neuron_llm.runtime.engine_options import EngineOptions
 from neuron_llm.runtime.metrics import RunMetrics
+from neuron_llm.runtime.padding_price import PaddingPrice
 from neuron_llm.runtime.prompts import PromptReader, open_prompts
 from neuron_llm.runtime.records import OrderedRecordWriter
+from neuron_llm.scheduler.step_record import StepRecord
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class BatchJob:
         options: what holds for every line.
         json_output: write the summary as a JSON document on stdout.
         trace_out: where to write a trace of the run, or None.
+        engine_options: how the artifact is served.
     """
 
     artifact: Path
@@ -50,7 +57,8 @@ class BatchJob:
     force: bool
     options: BatchOptions
     json_output: bool
-    trace_out: Path | None = None
+    trace_out: Path | None
+    engine_options: EngineOptions
 
 
 def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
@@ -62,16 +70,22 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
     # A pipe can be read only once.
     if job.prompts.is_file():
         check_unique_ids(job.prompts)
-    account = PaddingAccount(job.manifest.buckets.all)
+    account, price = PaddingAccount(job.manifest.buckets.all), _padding_price(job)
+
+    def count(step: StepRecord) -> None:
+        account.add(step)
+        if price is not None:
+            price.add(step)
+
     with ExitStack() as stack:
         reader = PromptReader(stack.enter_context(open_prompts(job.prompts)))
         stream = stack.enter_context(open_output(job.output, prompts=job.prompts, force=job.force))
-        trace = ChromeTraceWriter(job.trace_out) if job.trace_out else None
+        trace = _open_trace(job)
         if trace is not None:
             stack.enter_context(trace)
         artifact_id = job.manifest.artifact_id
         engine = stack.enter_context(
-            loaded_engine(job.artifact, artifact_id, console, account.add, trace)
+            loaded_engine(job.artifact, artifact_id, console, job.engine_options, count, trace)
         )
         begin_output(stream)
         result = _run(job, (engine, reader, stream), console)
@@ -82,12 +96,36 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
     if trace is not None and trace.failure is not None:
         reason = trace.failure.strerror or str(trace.failure)
         console.warn(f"the trace `{job.trace_out}` is not complete ({reason.lower()})")
-    metrics = result.metrics.to_json(result.duration_s)
+    metrics = result.metrics.to_json(result.duration_s) | _transfers(engine)
     if job.json_output:
-        console.result(json.dumps(_summary_json(job, metrics, account)))
+        console.result(json.dumps(_summary_json(job, metrics, account, price)))
     else:
-        console.notice(render_summary(metrics, account))
+        console.notice(render_summary(metrics, account, price))
     return ExitCode.SOME_LINES_FAILED if result.num_failed else ExitCode.OK
+
+
+def _padding_price(job: BatchJob) -> PaddingPrice | None:
+    """Begin to count what reproducibility costs, if it is asked for."""
+    return PaddingPrice(job.manifest.buckets) if job.engine_options.reproducible else None
+
+
+def _open_trace(job: BatchJob) -> ChromeTraceWriter | None:
+    """Begin the trace, if one is asked for, when the output is open: both files may be new.
+
+    Raises:
+        NeuronLLMError: it would overwrite the prompts or the output, or cannot be written.
+    """
+    path = job.trace_out
+    if path is None:
+        return None
+    for name, other in (("prompts", job.prompts), ("output", job.output)):
+        if other is None or not (other.is_file() and path.is_file()):
+            continue
+        if os.path.samefile(other, path):
+            raise NeuronLLMError(
+                f"`{path}` is the {name} file itself", hint="give another name with `--trace-out`"
+            )
+    return ChromeTraceWriter(path)
 
 
 def _run(
@@ -114,8 +152,17 @@ def _prefix_caching_warnings(manifest: Manifest, metrics: RunMetrics) -> Iterato
         )
 
 
+def _transfers(engine: Engine) -> dict[str, int]:
+    """Return what moving the KV cache between graphs has cost, where the backend moves it."""
+    session = engine.runner.session
+    if not isinstance(session, MovesState):
+        return {}
+    moved = session.transfers
+    return {"num_kv_copies": moved.num_copies, "kv_copy_bytes": moved.num_bytes}
+
+
 def _summary_json(
-    job: BatchJob, metrics: dict[str, Any], account: PaddingAccount
+    job: BatchJob, metrics: dict[str, Any], account: PaddingAccount, price: PaddingPrice | None
 ) -> dict[str, Any]:
     return {
         "schema_version": 1,
@@ -126,4 +173,5 @@ def _summary_json(
         "output": str(job.output),
         **metrics,
         "padding": account.to_json(),
+        "reproducible": None if price is None else price.to_json(),
     }

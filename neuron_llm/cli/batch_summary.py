@@ -8,18 +8,29 @@ from typing import Any
 from neuron_llm.cli.counting import counted
 from neuron_llm.cli.padding_table import render_padding
 from neuron_llm.cli.table import render_table
+from neuron_llm.compile.config_fault import shown_bytes
 from neuron_llm.report.padding import PaddingAccount
+from neuron_llm.runtime.padding_price import PaddingPrice
 
-_LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2el_ms": "E2EL"}
+_LATENCIES = {
+    "queue_ms": "queue",
+    "ttft_ms": "TTFT",
+    "tpot_ms": "TPOT",
+    "itl_ms": "ITL",
+    "e2el_ms": "E2EL",
+}
 _STATISTICS = ("mean", "p50", "p90", "p99", "max")
 
 
-def render_summary(metrics: Mapping[str, Any], account: PaddingAccount) -> str:
+def render_summary(
+    metrics: Mapping[str, Any], account: PaddingAccount, price: PaddingPrice | None = None
+) -> str:
     """Return the summary of a job.
 
     Args:
         metrics: `RunMetrics.to_json`.
         account: of its steps.
+        price: of running only the largest graphs; None if the others ran too.
     """
     paragraphs = [_totals(metrics)]
     if metrics["num_completed"]:
@@ -27,6 +38,8 @@ def render_summary(metrics: Mapping[str, Any], account: PaddingAccount) -> str:
     if account.total.num_uses:
         used = {bucket: c for bucket, c in account.by_bucket.items() if c.num_uses}
         paragraphs.append(render_padding(used, account.total))
+        if price is not None:
+            paragraphs.append(_price_line(price))
     return "\n\n".join(paragraphs)
 
 
@@ -45,7 +58,19 @@ def _totals(metrics: Mapping[str, Any]) -> str:
             f" {metrics['total_tokens_per_s']:.1f} tokens/s with prompts,"
             f" {metrics['requests_per_s']:.2f} requests/s"
         )
+    if metrics.get("num_kv_copies"):
+        lines.append(
+            f"the KV cache moved between graphs {counted(metrics['num_kv_copies'], 'time')},"
+            f" {shown_bytes(metrics['kv_copy_bytes'])} in all"
+        )
     return "\n".join(lines)
+
+
+def _price_line(price: PaddingPrice) -> str:
+    return (
+        f"reproducible: {counted(price.num_padded_tokens, 'token')} of padding;"
+        f" the smallest graphs that fit would have {price.num_least_padded_tokens}"
+    )
 
 
 def _latency_table(metrics: Mapping[str, Any]) -> str:

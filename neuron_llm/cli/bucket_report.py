@@ -1,11 +1,11 @@
-"""`neuron-llm bucket-report`: what each graph was used for, and what its padding cost."""
+"""`neuron-llm bucket-report`: what padding costs, and which buckets would cost least."""
 
 from __future__ import annotations
 
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,90 +13,193 @@ from neuron_llm.cli.artifact_choice import choose_artifact
 from neuron_llm.cli.console import Console
 from neuron_llm.cli.counting import counted
 from neuron_llm.cli.options import (
+    ARTIFACTS_DIR,
     ArtifactOption,
     JsonOption,
     QuietOption,
     VerboseOption,
     open_console,
 )
-from neuron_llm.cli.padding_table import render_padding
-from neuron_llm.cli.table import render_table
-from neuron_llm.compile.manifest import Manifest
-from neuron_llm.report.bucket_range import bucket_ranges
-from neuron_llm.report.padding import PaddingAccount
-from neuron_llm.report.run_log import RunHeader, last_run_path
-from neuron_llm.report.run_log_reader import RunLogReader
+
+if TYPE_CHECKING:
+    from neuron_llm.report.bucket_report import BucketReport
+    from neuron_llm.report.last_run import LastRun
+    from neuron_llm.report.report_builder import ReportQuestion
+    from neuron_llm.report.subject import ReportSubject
+
+_TARGETS = ("cpu", "inf2", "trn1", "trn1n", "trn2", "trn3")
 
 
 def bucket_report_command(
     ctx: typer.Context,
+    config: Annotated[
+        Path | None, typer.Argument(help="YAML file to plan; without it, an artifact.")
+    ] = None,
     artifact: ArtifactOption = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Workload: prompts, as `run` takes them."),
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Workload: a trace, CSV or JSON lines.")
+    ] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Jinja chat template, in place of the model's."),
+    ] = None,
+    max_graphs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Prefill graphs to recommend.", show_default="as many as there are"
+        ),
+    ] = None,
+    granularity: Annotated[
+        int, typer.Option(min=1, help="Recommended buckets but the last are multiples of it.")
+    ] = 1,
+    max_num_batched_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Largest chunk to recommend buckets for.", show_default="as configured"
+        ),
+    ] = None,
+    output_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Output of requests that do not say.",
+            show_default="the median of those that do, or 128",
+        ),
+    ] = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Simulate configurations; recommend decode buckets.")
+    ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Step times by a device's roofline: {', '.join(_TARGETS)}.",
+            show_default="measured in the last run, if any",
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Copy of CONFIG with the recommended lists."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --write.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The report with pictures, one file.")
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="The graphs as CSV on stdout.")] = False,
     json_output: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Show what every graph was used for.
+    """Show what padding costs, and which buckets would cost least.
 
-    The figures are those of the last run in this directory. `padded` counts tokens of padding, in
-    the length of a prefill or the rows of a decode; `waste` is their share; `cached` counts prompt
-    tokens that the prefix cache spared; `ctx waste` is the share of a decode's context, in its real
-    rows, that holds no token.
+    Graphs are those of CONFIG, which need not be compiled, or of an artifact. The workload is that
+    of --prompts or --trace, or else the artifact's last run in this directory.
 
-    Example: neuron-llm bucket-report --artifact artifacts/smollm2-135m
+    Example: neuron-llm bucket-report configs/smollm2-135m.yaml --prompts examples/prompts.jsonl
     """
+    from neuron_llm.cli.report_write import check_write_usage, write_recommendation
+    from neuron_llm.cli.template import read_template
+    from neuron_llm.report.report_builder import ReportQuestion
+
     console = open_console(ctx, verbose=verbose, quiet=quiet)
-    directory, manifest = choose_artifact(artifact, console)
-    account = PaddingAccount(manifest.buckets.all)
-    run = _read_last_run(manifest, account)
-    if json_output:
-        console.result(json.dumps(_report_json(directory, manifest, run, account)))
-    elif run is not None:
-        _show_run(console, run, account)
+    _exclude({"CONFIG": config, "`--artifact`": artifact})
+    _exclude({"`--prompts`": prompts, "`--trace`": trace})
+    _exclude({"`--json`": json_output or None, "`--csv`": csv or None})
+    check_write_usage(config, write, force=force)
+    question = ReportQuestion(
+        prompts=prompts,
+        trace=trace,
+        chat_template=None if template is None else read_template(template),
+        max_graphs=max_graphs,
+        granularity=granularity,
+        max_chunk_tokens=max_num_batched_tokens,
+        output_tokens=output_tokens,
+        is_simulated=simulate,
+        target=target,
+    )
+    report = _build(console, config, artifact, question)
+    _show(console, report, as_json=json_output, as_csv=csv)
+    if html is not None:
+        _write_html(console, report, html)
+    if write is not None:
+        is_forced_list = max_graphs is not None or max_num_batched_tokens is not None
+        write_recommendation(console, report, write, is_forced_list=is_forced_list, force=force)
+
+
+def _exclude(given: dict[str, object]) -> None:
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise typer.BadParameter(f"{' and '.join(names)} exclude each other")
+
+
+def _build(
+    console: Console, config: Path | None, artifact: Path | None, question: ReportQuestion
+) -> BucketReport:
+    from neuron_llm.report.last_run import read_last_run
+    from neuron_llm.report.report_builder import ReportBuilder
+    from neuron_llm.report.subject import subject_of_artifact
+
+    run: LastRun | None = None
+    if config is not None:
+        subject = _plan(console, config)
     else:
-        _show_graphs(console, manifest)
+        directory, manifest = choose_artifact(artifact, console)
+        subject = subject_of_artifact(directory, manifest)
+        run = read_last_run(manifest.artifact_id, manifest.buckets)
+        if run is not None:
+            started = datetime.fromisoformat(run.header.started_at)
+            num_steps = counted(run.account.total.num_uses, "step")
+            console.notice(f"last run here: {started:%Y-%m-%d %H:%M:%S}, {num_steps}")
+    report = ReportBuilder(subject, run, console.notice, console.warn).build(question)
+    _advise_workload(console, report, config)
+    return report
 
 
-def _read_last_run(manifest: Manifest, account: PaddingAccount) -> RunHeader | None:
-    """Add the steps of the last run to the account; None if there was no run here."""
-    path = last_run_path(manifest.artifact_id)
-    if not path.exists():
-        return None
-    with RunLogReader(path, manifest.artifact_id, manifest.buckets.all) as log:
-        for step in log:
-            account.add(step)
-        return log.header
+def _plan(console: Console, config: Path) -> ReportSubject:
+    from neuron_llm.compile.config_file import load_config
+    from neuron_llm.compile.hub import with_local_model
+    from neuron_llm.report.subject import subject_of_config
+
+    loaded = load_config(config)
+    if loaded.model_path is None:
+        console.notice(f"fetching `{loaded.config.model}` at revision `{loaded.config.revision}`")
+        loaded = with_local_model(loaded)
+    subject = subject_of_config(loaded, ARTIFACTS_DIR)
+    for warning in subject.plan.warnings:
+        console.warn(warning)
+    return subject
 
 
-def _show_run(console: Console, run: RunHeader, account: PaddingAccount) -> None:
-    started = datetime.fromisoformat(run.started_at)
-    num_steps = counted(account.total.num_uses, "step")
-    console.notice(f"last run here: {started:%Y-%m-%d %H:%M:%S}, {num_steps}")
-    console.result(render_padding(account.by_bucket, account.total))
+def _advise_workload(console: Console, report: BucketReport, config: Path | None) -> None:
+    """Say what is missing for more than the graphs themselves."""
+    if report.workload is None:
+        if config is None:
+            console.notice("no run of this artifact in this directory yet")
+            console.notice("next: neuron-llm run --prompts file.jsonl")
+        else:
+            console.notice(f"next: neuron-llm bucket-report {config} --prompts file.jsonl")
+    elif report.prefill is None:
+        console.warn("no prompt of the workload can run within `max_model_len`")
 
 
-def _show_graphs(console: Console, manifest: Manifest) -> None:
-    rows = [
-        [bucket.name, counts.description, f"{counts.worst_padding_ratio:.1%}"]
-        for bucket, counts in bucket_ranges(manifest.buckets).items()
-    ]
-    console.result(render_table(["graph", "serves", "worst waste"], rows, num_text_columns=2))
-    console.notice("no run of this artifact in this directory yet")
-    console.notice("next: neuron-llm run --prompts file.jsonl")
+def _show(console: Console, report: BucketReport, *, as_json: bool, as_csv: bool) -> None:
+    from neuron_llm.cli.report_csv import render_csv
+    from neuron_llm.cli.report_text import render_report
+
+    if as_json:
+        console.result(json.dumps(report.to_json()))
+    elif as_csv:
+        console.result(render_csv(report))
+    else:
+        console.result(render_report(report))
 
 
-def _report_json(
-    directory: Path, manifest: Manifest, run: RunHeader | None, account: PaddingAccount
-) -> dict[str, Any]:
-    ranges = bucket_ranges(manifest.buckets)
-    return {
-        "schema_version": 1,
-        "artifact": str(directory),
-        "artifact_id": manifest.artifact_id,
-        "backend": manifest.backend,
-        "last_run": None if run is None else {"started_at": run.started_at},
-        "graphs": [
-            {"graph": bucket.name, **ranges[bucket].to_json(), **counts.to_json()}
-            for bucket, counts in account.by_bucket.items()
-        ],
-        "total": account.total.to_json(),
-    }
+def _write_html(console: Console, report: BucketReport, path: Path) -> None:
+    from neuron_llm.report.html.page import render_page
+
+    path.write_text(render_page(report), encoding="utf-8")
+    console.notice(f"wrote {path}")

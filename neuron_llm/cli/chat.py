@@ -16,6 +16,7 @@ from neuron_llm.cli.exit_code import ExitCode
 from neuron_llm.cli.interrupts import interrupt_requested
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.chat import ChatSession
+from neuron_llm.runtime.engine_options import EngineOptions
 from neuron_llm.runtime.sampling_params import SamplingParams
 
 _PROMPT = "> "
@@ -33,6 +34,7 @@ class ChatJob:
         generation_fields: sampling fields from the model's `generation_config.json`.
         template: a Jinja chat template that replaces the model's.
         raw: continue plain text.
+        engine_options: how the artifact is served.
     """
 
     artifact: Path
@@ -41,6 +43,7 @@ class ChatJob:
     generation_fields: Mapping[str, Any]
     template: str | None
     raw: bool
+    engine_options: EngineOptions
 
 
 def run_chat(job: ChatJob, console: Console) -> ExitCode:
@@ -51,7 +54,7 @@ def run_chat(job: ChatJob, console: Console) -> ExitCode:
     """
     # Null is what the context leaves: a reply has no natural length of 16 tokens.
     params = SamplingParams.merged(job.flag_fields, job.generation_fields, {"max_tokens": None})
-    with loaded_engine(job.artifact, job.artifact_id, console) as engine:
+    with loaded_engine(job.artifact, job.artifact_id, console, job.engine_options) as engine:
         session = ChatSession(engine, params, template=job.template, raw=job.raw)
         return _talk(session, console)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +21,10 @@ from neuron_llm.cli.options import (
     VerboseOption,
     open_console,
 )
+from neuron_llm.errors import CompileError
 
 if TYPE_CHECKING:
+    from neuron_llm.backends.build_failure import GraphBuildError
     from neuron_llm.cli.compile_progress import CompileProgress
     from neuron_llm.compile.compiler import CompileOptions, CompileResult
     from neuron_llm.compile.config_file import LoadedConfig
@@ -32,9 +37,29 @@ def compile_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the graphs and their memory, compile nothing.")
     ] = False,
+    skip_weights: Annotated[
+        bool,
+        typer.Option(
+            "--skip-weights", help="With --dry-run: plan from the model's config.json alone."
+        ),
+    ] = False,
+    add_bucket: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BUCKET",
+            help="One more: prefill:2048, decode:4 or decode:4x512; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="Graphs built at the same time.", show_default="CPU count"),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1, metavar="SECONDS", help="Give a graph up after so long.", show_default="none"
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace an artifact of another configuration.")
@@ -75,6 +100,10 @@ def compile_command(
     """
     from neuron_llm.compile.compiler import CompileOptions
 
+    if skip_weights and not dry_run:
+        raise typer.BadParameter(
+            "graphs need weights; add `--dry-run`", param_hint="--skip-weights"
+        )
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     options = CompileOptions(
         artifacts_dir=artifacts_dir,
@@ -84,8 +113,10 @@ def compile_command(
         isa_level=isa_level,
         custom_ops=not no_custom_ops,
         verify=not no_verify,
+        timeout_s=timeout,
+        extend=bool(add_bucket),
     )
-    loaded, plan = _plan(console, config)
+    loaded, plan = _plan(console, config, add_bucket or [], skip_weights=skip_weights)
     if dry_run:
         _show_plan(console, loaded, plan, options, json_output=json_output)
     else:
@@ -99,17 +130,24 @@ def default_cache_dir() -> Path:
     return (cache_home if cache_home.is_absolute() else Path.home() / ".cache") / "neuron-llm"
 
 
-def _plan(console: Console, config: Path) -> tuple[LoadedConfig, CompilePlan]:
+def _plan(
+    console: Console, config: Path, added: Sequence[str], *, skip_weights: bool
+) -> tuple[LoadedConfig, CompilePlan]:
+    from neuron_llm.compile.added_buckets import with_added_buckets
     from neuron_llm.compile.config_file import load_config
     from neuron_llm.compile.hub import with_local_model
     from neuron_llm.compile.plan import plan_compile
 
-    loaded = load_config(config)
+    loaded = load_config(config, skip_weights=skip_weights)
     if loaded.model_path is None:
         console.notice(f"fetching `{loaded.config.model}` at revision `{loaded.config.revision}`")
-        loaded = with_local_model(loaded)
-    assert loaded.model_spec is not None, "the model is on this machine now"
-    plan = plan_compile(loaded, loaded.model_spec)
+        loaded = with_local_model(loaded, skip_weights=skip_weights)
+    model = loaded.model_spec
+    assert model is not None, "the model is on this machine now"
+    plan = plan_compile(loaded, model)
+    if added:
+        loaded = with_added_buckets(loaded, plan, added)
+        plan = plan_compile(loaded, model)
     for warning in plan.warnings:
         console.warn(warning)
     return loaded, plan
@@ -140,6 +178,7 @@ def _compile(
     *,
     json_output: bool,
 ) -> None:
+    from neuron_llm.backends.build_failure import GraphBuildError
     from neuron_llm.cli.compile_progress import CompileProgress
     from neuron_llm.compile.compiler import compile_artifact
 
@@ -150,8 +189,12 @@ def _compile(
         except KeyboardInterrupt:
             console.notice("interrupted: the graphs that are built stay in the cache")
             raise
+        except GraphBuildError as error:
+            raise CompileError(error.message, hint=_retry_hint(error)) from error
     seconds = time.perf_counter() - started
     console.notice(f"{progress.summary(seconds)} -> {result.artifact}")
+    if result.obstacles:
+        console.notice(f"the graphs do not run here, not verified: {'; '.join(result.obstacles)}")
     if json_output:
         console.result(json.dumps(_result_json(result, progress, seconds, plan)))
     else:
@@ -159,6 +202,11 @@ def _compile(
     is_default = options.artifacts_dir == ARTIFACTS_DIR
     flag = "" if is_default else f" --artifact {result.artifact}"
     console.notice(f"next: neuron-llm run --prompts file.jsonl{flag}")
+
+
+def _retry_hint(error: GraphBuildError) -> str:
+    command = shlex.join(["neuron-llm", *sys.argv[1:], *error.retry_options])
+    return f"the other graphs are in the cache; this builds the rest: `{command}`"
 
 
 def _result_json(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -9,10 +10,14 @@ from datetime import datetime
 from pathlib import Path
 
 from neuron_llm.cli.console import Console
+from neuron_llm.doctor.host import Host
+from neuron_llm.doctor.memory import read_memory
 from neuron_llm.report.run_log import RunHeader, RunLogWriter, last_run_path
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.engine import Engine, ignore_step
 from neuron_llm.runtime.engine_loading import load_engine
+from neuron_llm.runtime.engine_options import EngineOptions
+from neuron_llm.runtime.memory_check import check_memory
 from neuron_llm.runtime.observer import EngineObserver
 from neuron_llm.scheduler.step_record import StepRecord
 
@@ -22,6 +27,7 @@ def loaded_engine(
     directory: Path,
     artifact_id: str,
     console: Console,
+    options: EngineOptions,
     on_step: Callable[[StepRecord], None] = ignore_step,
     observer: EngineObserver | None = None,
 ) -> Iterator[Engine]:
@@ -31,11 +37,12 @@ def loaded_engine(
         directory: of the artifact.
         artifact_id: of its manifest.
         console: where to tell.
+        options: how to serve it.
         on_step: told about every step as well.
         observer: told what happens in the engine.
 
     Raises:
-        ArtifactError: it cannot run here.
+        ArtifactError: it cannot run here, there is not the memory for it, or its self-test fails.
     """
     started_at = datetime.now().astimezone().isoformat(timespec="seconds")
     log = RunLogWriter(last_run_path(artifact_id), RunHeader(artifact_id, started_at))
@@ -45,24 +52,18 @@ def loaded_engine(
         on_step(step)
 
     with log:
-        yield _load(directory, console, record, observer)
+        started = time.perf_counter()
+        with console.status("loading") if console.shows_progress else nullcontext():
+            artifact = Artifact.open(directory)
+            memory = read_memory(Host.this_machine(dict(os.environ)))
+            check_memory(artifact.manifest, memory.available_bytes)
+            engine = load_engine(artifact, options, on_step=record, observer=observer)
+        num_graphs = len(artifact.manifest.graphs)
+        console.notice(f"loaded {num_graphs} graphs in {time.perf_counter() - started:.1f} s")
+        yield engine
     if log.failure is not None:
         reason = log.failure.strerror or str(log.failure)
         console.warn(
             f"`bucket-report` will not show this run: its steps cannot be recorded in"
             f" `{last_run_path(artifact_id)}` ({reason.lower()})"
         )
-
-
-def _load(
-    directory: Path,
-    console: Console,
-    on_step: Callable[[StepRecord], None],
-    observer: EngineObserver | None,
-) -> Engine:
-    started = time.perf_counter()
-    with console.status("loading") if console.shows_progress else nullcontext():
-        engine = load_engine(Artifact.open(directory), on_step=on_step, observer=observer)
-    num_graphs = len(engine.artifact.manifest.graphs)
-    console.notice(f"loaded {num_graphs} graphs in {time.perf_counter() - started:.1f} s")
-    return engine

@@ -9,11 +9,14 @@ from typing import Annotated
 
 import typer
 
+from neuron_llm.cli.artifact import artifact_app
 from neuron_llm.cli.bucket_report import bucket_report_command
+from neuron_llm.cli.cache import cache_app
 from neuron_llm.cli.compile import compile_command
 from neuron_llm.cli.console import Console
 from neuron_llm.cli.doctor import doctor_command
 from neuron_llm.cli.exit_code import ExitCode
+from neuron_llm.cli.inspect import inspect_command
 from neuron_llm.cli.interrupts import exit_on_sigterm
 from neuron_llm.cli.options import QuietOption, VerboseOption, open_console
 from neuron_llm.cli.run import run_command
@@ -32,6 +35,9 @@ app.command("compile")(compile_command)
 app.command("run")(run_command)
 app.command("bucket-report")(bucket_report_command)
 app.command("doctor")(doctor_command)
+app.command("inspect")(inspect_command)
+app.add_typer(artifact_app)
+app.add_typer(cache_app)
 
 
 def _show_version(is_asked: bool) -> None:

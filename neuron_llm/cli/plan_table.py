@@ -9,7 +9,9 @@ from neuron_llm.cli.table import render_table
 from neuron_llm.compile.compiler import CompileOptions, graph_specs
 from neuron_llm.compile.config_fault import shown_bytes
 from neuron_llm.compile.config_file import LoadedConfig
+from neuron_llm.compile.device import DeviceMemory
 from neuron_llm.compile.plan import CompilePlan
+from neuron_llm.errors import ArtifactError
 from neuron_llm.report.bucket_range import bucket_ranges
 
 
@@ -19,7 +21,12 @@ def cached_graphs(loaded: LoadedConfig, plan: CompilePlan, options: CompileOptio
     if not options.cache_dir.is_dir():
         return [False] * len(plan.buckets.all)
     specs = graph_specs(loaded, plan)
-    return options.backend(plan.backend).cached_graphs(specs, options.cache_dir)
+    try:
+        backend = options.backend(plan)
+    except ArtifactError:
+        # What is not installed here can be planned for; whether it would be cached depends on it.
+        return [False] * len(specs)
+    return backend.cached_graphs(specs, options.cache_dir)
 
 
 def render_plan(plan: CompilePlan, is_cached: Sequence[bool]) -> str:
@@ -38,16 +45,22 @@ def render_plan(plan: CompilePlan, is_cached: Sequence[bool]) -> str:
     ]
     memory = plan.memory
     num_cached = sum(is_cached)
+    times = f", one copy for each of {memory.num_copies} graphs" if memory.num_copies > 1 else ""
+    sharing = times.removeprefix(", ") or "shared by all graphs"
     lines = [
         render_table(["graph", "serves", "activations", "state"], rows, num_text_columns=2),
         "",
         f"{len(rows)} graphs: {num_cached} cached, {len(rows) - num_cached} to build",
-        f"weights      {shown_bytes(memory.weights_bytes)} ({plan.dtype}, shared by all graphs)",
-        f"KV cache     {shown_bytes(memory.kv_cache_bytes)}",
+        f"weights      {shown_bytes(memory.weights_bytes)} ({plan.dtype}, {sharing})",
+        f"KV cache     {shown_bytes(memory.kv_cache_bytes)}{times}",
         f"             = {memory.kv_cache_formula}",
         f"activations  {shown_bytes(memory.activation_bytes)} (of the largest graph)",
         f"total        {shown_bytes(memory.total_bytes)}",
     ]
+    if plan.neuron is not None:
+        device = DeviceMemory(plan.neuron.target, plan.neuron.logical_nc_config)
+        usable = f"{shown_bytes(device.usable_bytes)} of {shown_bytes(device.total_bytes)}"
+        lines.append(f"device       {usable} to use on a logical core of {device.target}")
     return "\n".join(lines)
 
 
@@ -75,6 +88,7 @@ def plan_json(plan: CompilePlan, is_cached: Sequence[bool]) -> dict[str, Any]:
         "kv_cache_bytes": memory.kv_cache_bytes,
         "kv_cache_formula": memory.kv_cache_formula,
         "activation_bytes": memory.activation_bytes,
+        "num_copies": memory.num_copies,
         "total_bytes": memory.total_bytes,
         "warnings": list(plan.warnings),
     }

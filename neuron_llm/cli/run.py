@@ -18,6 +18,7 @@ from neuron_llm.cli.options import (
 )
 from neuron_llm.cli.sampling import generation_fields, given_flags
 from neuron_llm.cli.template import read_template
+from neuron_llm.runtime.engine_options import EngineOptions
 
 
 def run_command(
@@ -77,6 +78,13 @@ def run_command(
         ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Chat: continue plain text.")] = False,
+    no_self_test: Annotated[
+        bool, typer.Option("--no-self-test", help="Do not compare golden tokens when loading.")
+    ] = False,
+    reproducible: Annotated[
+        bool,
+        typer.Option("--reproducible", help="The same answers whatever else runs; pads more."),
+    ] = False,
     json_output: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
@@ -125,17 +133,30 @@ def run_command(
     directory, manifest = choose_artifact(artifact, console)
     defaults = generation_fields(directory)
     chat_template = None if template is None else read_template(template)
+    engine_options = EngineOptions(self_test=not no_self_test, reproducible=reproducible)
     if prompts is None:
         from neuron_llm.cli.chat import ChatJob, run_chat
 
-        chat = ChatJob(directory, manifest.artifact_id, flags, defaults, chat_template, raw)
+        chat = ChatJob(
+            directory, manifest.artifact_id, flags, defaults, chat_template, raw, engine_options
+        )
         code = run_chat(chat, console)
     else:
         from neuron_llm.cli.batch import BatchJob, run_batch_job
         from neuron_llm.runtime.batch import BatchOptions
 
         options = BatchOptions(flags, defaults, token_ids, chat_template)
-        job = BatchJob(directory, manifest, prompts, output, force, options, json_output, trace_out)
+        job = BatchJob(
+            directory,
+            manifest,
+            prompts,
+            output,
+            force,
+            options,
+            json_output,
+            trace_out,
+            engine_options,
+        )
         code = run_batch_job(job, console)
     if code is not ExitCode.OK:
         raise typer.Exit(code)

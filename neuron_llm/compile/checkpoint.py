@@ -105,10 +105,10 @@ def checkpoint_of_gguf(gguf: Path, cache_dir: Path) -> Path:
     """
     key = content_key({"content": file_sha256(gguf), "converter": _converter()})
     checkpoint = cache_dir / "checkpoints" / key
-    if not checkpoint.is_dir():
-        cache = GraphCache(cache_dir)
+    cache = GraphCache(cache_dir)
+    if not cache.use(checkpoint):
         with cache.lock(key):
-            if not checkpoint.is_dir():
+            if not cache.use(checkpoint):
                 checkpoint.parent.mkdir(exist_ok=True)
                 # In the scratch directory, what a killed conversion leaves is swept.
                 with cache.scratch() as scratch:

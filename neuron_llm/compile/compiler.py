@@ -8,12 +8,12 @@ the old one open keeps it.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from neuron_llm.backends.graph_cache import CHECKSUMS_FILE
+from neuron_llm.backends.graph_cache import CHECKSUMS_FILE, GraphCache
+from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.protocol import (
     Backend,
     BuildListener,
@@ -42,7 +42,8 @@ from neuron_llm.compile.manifest import (
     WeightsEntry,
     describe_file,
 )
-from neuron_llm.compile.plan import CompilePlan
+from neuron_llm.compile.plan import CompilePlan, NeuronPlan
+from neuron_llm.compile.scratch import artifact_scratch
 from neuron_llm.compile.verified import verified
 from neuron_llm.scheduler.buckets import Bucket
 from neuron_llm.version import __version__
@@ -60,6 +61,8 @@ class CompileOptions:
         isa_level: instructions that graphs may use, see `CpuTarget.choose`; None is this CPU's.
         custom_ops: see `CpuTarget`.
         verify: whether every graph is held to the eager model before the artifact is shipped.
+        timeout_s: seconds after which building one graph is given up; None for no limit.
+        extend: replace an artifact that is the same save that it lacks graphs.
     """
 
     artifacts_dir: Path
@@ -69,18 +72,50 @@ class CompileOptions:
     isa_level: str | None = None
     custom_ops: bool = True
     verify: bool = True
+    timeout_s: float | None = None
+    extend: bool = False
 
-    def backend(self, name: str) -> Backend:
-        """Return the backend that compiles."""
-        return get_backend(name, isa_level=self.isa_level, custom_ops=self.custom_ops)
+    def backend(self, plan: CompilePlan) -> Backend:
+        """Return the backend that compiles a plan.
+
+        Raises:
+            ArtifactError: it is not installed here.
+            CompileError: this CPU does not have the instruction set level.
+        """
+        return get_backend(
+            plan.backend,
+            isa_level=self.isa_level,
+            custom_ops=self.custom_ops,
+            neuron_target=None if plan.neuron is None else neuron_target(plan.neuron),
+        )
+
+
+def neuron_target(plan: NeuronPlan) -> NeuronTarget:
+    """Return what the Neuron backend compiles a plan for."""
+    sampling = plan.on_device_sampling
+    return NeuronTarget(
+        target=plan.target,
+        logical_nc_config=plan.logical_nc_config,
+        kv_segment_size_buckets=plan.kv_segment_size_buckets,
+        compiler_args=plan.compiler_args,
+        binding=plan.binding,
+        samples_greedily=sampling is not None,
+    )
 
 
 @dataclass(frozen=True)
 class CompileResult:
-    """What `compile_artifact` did."""
+    """What `compile_artifact` did.
+
+    Attributes:
+        artifact: its directory.
+        manifest: its index.
+        obstacles: why the graphs do not run on this machine, and so were not verified.
+    """
 
     artifact: Path
     manifest: Manifest
+    obstacles: tuple[str, ...] = ()
 
 
 def compile_artifact(
@@ -100,32 +135,38 @@ def compile_artifact(
         ArtifactError: the artifact could not be put where it belongs, see `check_destination`.
         ModelNotFoundError: the checkpoint is incomplete, see `check_checkpoint`.
     """
-    backend = options.backend(plan.backend)
+    backend = options.backend(plan)
     destination = options.artifacts_dir / plan.name
     config = loaded.config.model_dump(mode="json")
-    check_destination(destination, config, force=options.force)
-    checkpoint = resolve_checkpoint(loaded, options.cache_dir)
-    check_checkpoint(checkpoint)
-    built = backend.compile_graphs(
-        CompileJob(
-            specs=graph_specs(loaded, plan),
-            cache_dir=options.cache_dir,
-            num_jobs=options.num_jobs,
-            on_event=on_event,
+    check_destination(destination, config, force=options.force, extend=options.extend)
+    obstacles = backend.diagnose(backend.versions(), backend.requirements())
+    with GraphCache(options.cache_dir).session():
+        checkpoint = resolve_checkpoint(loaded, options.cache_dir)
+        check_checkpoint(checkpoint)
+        built = backend.compile_graphs(
+            CompileJob(
+                specs=graph_specs(loaded, plan),
+                cache_dir=options.cache_dir,
+                num_jobs=options.num_jobs,
+                on_event=on_event,
+                timeout_s=options.timeout_s,
+            )
         )
-    )
-    options.artifacts_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=options.artifacts_dir, prefix=".compile-") as scratch:
-        directory = Path(scratch) / plan.name
-        directory.mkdir()
-        shared = _copy_shared_files(directory, backend.shared_files(options.cache_dir))
-        manifest = _write_artifact(directory, loaded, plan, checkpoint, (backend, built, shared))
-        if options.verify:
-            manifest = verified(manifest, directory, checkpoint, destination, on_event)
-        manifest.write(directory)
-        put_in_place(directory, destination, manifest, force=options.force)
+        options.artifacts_dir.mkdir(parents=True, exist_ok=True)
+        with artifact_scratch(options.artifacts_dir) as scratch:
+            directory = scratch / plan.name
+            directory.mkdir()
+            shared = _copy_shared_files(directory, backend.shared_files(options.cache_dir))
+            compiled = (backend, built, shared)
+            manifest = _write_artifact(directory, loaded, plan, checkpoint, compiled)
+            if options.verify and not obstacles:
+                manifest = verified(manifest, directory, checkpoint, destination, on_event)
+            manifest.write(directory)
+            put_in_place(
+                directory, destination, manifest, force=options.force, extend=options.extend
+            )
     mark_latest(destination)
-    return CompileResult(destination, manifest)
+    return CompileResult(destination, manifest, tuple(obstacles))
 
 
 def resolve_checkpoint(loaded: LoadedConfig, cache_dir: Path) -> Path:
@@ -168,7 +209,7 @@ def _write_artifact(
         for bucket, graph in zip(plan.buckets.all, built, strict=True)
     )
     aliases = write_weights(
-        load_weights(checkpoint, torch_dtype(plan.dtype)),
+        load_weights(checkpoint, torch_dtype(plan.dtype), max_model_len=plan.max_model_len),
         {constant.weight: constant for graph in built for constant in graph.constants},
         backend.lay_out,
         directory / WEIGHTS_FILE,

@@ -43,10 +43,14 @@ class LoadedConfig:
     model_spec: ModelSpec | None
 
 
-def load_config(path: Path) -> LoadedConfig:
+def load_config(path: Path, *, skip_weights: bool = False) -> LoadedConfig:
     """Load a configuration and check it, together with its model where that is on this machine.
 
     A relative `model` is looked up from the current directory, then from the file's directory.
+
+    Args:
+        path: the YAML file.
+        skip_weights: see `read_model_spec`.
 
     Raises:
         ConfigError: one or more faults, all that could be found.
@@ -63,7 +67,8 @@ def load_config(path: Path) -> LoadedConfig:
         config = checked.config
         try:
             model_path = find_model(config.model, config.revision, path.parent)
-            model_spec = read_model_spec(model_path) if model_path else None
+            if model_path is not None:
+                model_spec = read_model_spec(model_path, skip_weights=skip_weights)
         except ModelNotFoundError as error:
             faults.append(_model_fault(error))
         except UnsupportedModelError as error:

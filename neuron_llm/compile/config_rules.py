@@ -23,6 +23,7 @@ from neuron_llm.compile.config_fault import Fault, shown, shown_bytes
 from neuron_llm.compile.device import JOINABLE_TARGETS
 from neuron_llm.compile.kv_cache_plan import KVCachePlan, ceil_div, device_memory, plan_kv_cache
 from neuron_llm.compile.model_spec import DTYPE_BYTES, ModelSpec
+from neuron_llm.compile.neuron_rules import check_binding, check_compiler_args
 
 _Check = Callable[[Config, ModelSpec | None], Iterator[Fault]]
 
@@ -226,4 +227,6 @@ RULES = (
     ),
     Rule(("backend", *_in_neuron_config(*NEURON_ONLY_KEYS)), _check_backend_keys),
     Rule(_in_neuron_config("target", "logical_nc_config"), _check_logical_cores),
+    Rule(_in_neuron_config("compiler_args"), check_compiler_args),
+    Rule(_in_neuron_config("binding"), check_binding),
 )

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from neuron_llm.compile.added_buckets import extends, without_buckets
+from neuron_llm.compile.exchange import exchange
 from neuron_llm.compile.latest import LATEST_LINK
 from neuron_llm.compile.manifest import MANIFEST_FILE, Manifest, read_manifest
+from neuron_llm.compile.scratch import artifact_scratch
 from neuron_llm.errors import ArtifactError
 
 _OTHER_FOLDER = "name another folder with `--artifacts-dir`"
 
 
-def check_destination(destination: Path, config: Mapping[str, Any], *, force: bool) -> None:
+def check_destination(
+    destination: Path, config: Mapping[str, Any], *, force: bool, extend: bool = False
+) -> None:
     """Refuse what could not be put in place later, before hours of building.
 
     Args:
         destination: `artifacts_dir/<configuration name>`.
         config: the configuration as a manifest holds it.
         force: an artifact of another configuration may be replaced.
+        extend: one that differs in its buckets alone may; which of them stay is seen later.
 
     Raises:
         ArtifactError: the folder cannot be written, or something is in the way.
@@ -34,12 +39,22 @@ def check_destination(destination: Path, config: Mapping[str, Any], *, force: bo
         raise _in_the_way(destination, "no artifact")
     present = None if force else _present_manifest(destination)
     if present is not None:
-        differing = [key for key in config if present.config.get(key) != config[key]]
+        before, after = present.config, config
+        if extend:
+            before, after = without_buckets(before), without_buckets(after)
+        differing = [key for key in after if before.get(key) != after[key]]
         if differing:
             raise _another(destination, ", ".join(f"`{key}`" for key in differing))
 
 
-def put_in_place(directory: Path, destination: Path, manifest: Manifest, *, force: bool) -> None:
+def put_in_place(
+    directory: Path,
+    destination: Path,
+    manifest: Manifest,
+    *,
+    force: bool,
+    extend: bool = False,
+) -> None:
     """Put a finished artifact in place of what has its name.
 
     Args:
@@ -47,18 +62,22 @@ def put_in_place(directory: Path, destination: Path, manifest: Manifest, *, forc
         destination: its place.
         manifest: its manifest.
         force: an artifact of another configuration may be replaced.
+        extend: one that is the same save that it lacks graphs may.
 
     Raises:
-        ArtifactError: an artifact of another configuration has the name and `force` is off.
+        ArtifactError: an artifact of another configuration has the name and may not be replaced.
     """
     if destination.exists():
         present = None if force else _present_manifest(destination)
-        if present is not None and present.artifact_id != manifest.artifact_id:
+        is_other = present is not None and present.artifact_id != manifest.artifact_id
+        if present is not None and is_other and not (extend and extends(manifest, present)):
             keys = [
                 key for key in manifest.config if present.config.get(key) != manifest.config[key]
             ]
             what = ", ".join(f"`{key}`" for key in keys)
             raise _another(destination, what or "the model's files, the versions or the target")
+        if exchange(directory, destination):
+            return
         # A rename cannot replace a directory that is not empty, so the old one steps aside.
         os.rename(destination, directory.parent / "replaced")
     os.rename(directory, destination)
@@ -68,7 +87,7 @@ def _require_writable(folder: Path) -> None:
     """Probe the folder, or where it would be made, so that a refused command leaves nothing."""
     try:
         place = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-        with tempfile.TemporaryDirectory(dir=place, prefix=".compile-"):
+        with artifact_scratch(place):
             pass
     except OSError as error:
         reason = (error.strerror or "not writable").lower()

@@ -9,13 +9,18 @@ from neuron_llm.compile.config_file import LoadedConfig
 from neuron_llm.compile.model_spec import read_model_spec
 from neuron_llm.errors import ModelNotFoundError
 
-_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer*", "merges.txt", "vocab.txt")
+_PATTERNS = ("*.json", "*.jinja", "tokenizer*", "merges.txt", "vocab.txt")
+_WEIGHTS_PATTERN = "*.safetensors"
 
 
-def with_local_model(loaded: LoadedConfig) -> LoadedConfig:
+def with_local_model(loaded: LoadedConfig, *, skip_weights: bool = False) -> LoadedConfig:
     """Return the configuration with its model on this machine; a hub id is downloaded.
 
     The revision becomes the commit that was downloaded.
+
+    Args:
+        loaded: a configuration.
+        skip_weights: download no weights, see `read_model_spec`.
 
     Raises:
         ModelNotFoundError: the hub cannot be reached, or has no such model or revision.
@@ -26,11 +31,10 @@ def with_local_model(loaded: LoadedConfig) -> LoadedConfig:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     config = loaded.config
+    patterns = list(_PATTERNS) if skip_weights else [*_PATTERNS, _WEIGHTS_PATTERN]
     try:
         directory = Path(
-            snapshot_download(
-                config.model, revision=config.revision, allow_patterns=list(_PATTERNS)
-            )
+            snapshot_download(config.model, revision=config.revision, allow_patterns=patterns)
         )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise ModelNotFoundError(
@@ -42,5 +46,5 @@ def with_local_model(loaded: LoadedConfig) -> LoadedConfig:
         loaded,
         config=config.model_copy(update={"revision": directory.name}),
         model_path=directory,
-        model_spec=read_model_spec(directory),
+        model_spec=read_model_spec(directory, skip_weights=skip_weights),
     )

@@ -20,6 +20,7 @@ from neuron_llm.compile.coverage import (
     min_blocks_per_request,
     reachable_shapes,
 )
+from neuron_llm.compile.manifest_checksum import NO_CHECKSUM, sealed
 from neuron_llm.compile.manifest_entries import (
     GRAPHS_DIR,
     ConstantEntry,
@@ -58,6 +59,7 @@ __all__ = [
     "describe_file",
     "file_sha256",
     "manifest_id",
+    "parse_manifest",
     "read_manifest",
 ]
 
@@ -66,6 +68,7 @@ MANIFEST_FILE = "manifest.json"
 SHARED_DIR = "shared"
 WEIGHTS_FILE = "weights.safetensors"
 TOKENIZER_DIR = "tokenizer"
+_NO_IDENTITY = ("artifact_id", "golden", "checksum")
 _OF_THE_BUILD = ("compile_seconds", "verification")
 _COMPILE_AGAIN = "compile it again: `neuron-llm compile CONFIG`"
 
@@ -88,6 +91,7 @@ class Manifest(Entry):
     weights: WeightsEntry
     files: tuple[FileEntry, ...]
     golden: GoldenEntry | None = None
+    checksum: str = Field(default=NO_CHECKSUM, pattern=r"^[0-9a-f]{64}$")
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -118,8 +122,9 @@ class Manifest(Entry):
 
     def write(self, directory: Path) -> None:
         """Write the manifest into an artifact's directory."""
-        text = json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False)
-        (directory / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
+        unsealed = self.model_copy(update={"checksum": NO_CHECKSUM}).model_dump(mode="json")
+        text = json.dumps(unsealed, indent=1, ensure_ascii=False) + "\n"
+        (directory / MANIFEST_FILE).write_bytes(sealed(text.encode()))
 
 
 def manifest_id(content: Mapping[str, Any]) -> str:
@@ -129,9 +134,7 @@ def manifest_id(content: Mapping[str, Any]) -> str:
     the bytes it wrote, whether it was verified. `graph_key`, and the name of a shared file, stand
     for the bytes.
     """
-    identity = {
-        name: value for name, value in content.items() if name not in ("artifact_id", "golden")
-    }
+    identity = {name: value for name, value in content.items() if name not in _NO_IDENTITY}
     identity["graphs"] = [
         {
             **{name: value for name, value in graph.items() if name not in _OF_THE_BUILD},
@@ -152,6 +155,21 @@ def read_manifest(directory: Path) -> Manifest:
     Raises:
         ArtifactError: no artifact, one of another schema, one that was changed or damaged, or a
             shape that the scheduler can emit without a graph.
+    """
+    manifest = parse_manifest(directory)
+    for entry in manifest.all_files():
+        _check_size(directory, entry)
+    for entry in manifest.files:
+        check_content(directory, entry, what="the artifact")
+    _check_coverage(directory / MANIFEST_FILE, manifest)
+    return manifest
+
+
+def parse_manifest(directory: Path) -> Manifest:
+    """Read and check the manifest of an artifact, and look at none of its files.
+
+    Raises:
+        ArtifactError: no artifact, one of another schema, or one that was changed or damaged.
     """
     path = directory / MANIFEST_FILE
     try:
@@ -183,11 +201,6 @@ def read_manifest(directory: Path) -> Manifest:
             f"`{manifest.artifact_id}`",
             hint=_COMPILE_AGAIN,
         )
-    for entry in manifest.all_files():
-        _check_size(directory, entry)
-    for entry in manifest.files:
-        check_content(directory, entry, what="the artifact")
-    _check_coverage(path, manifest)
     return manifest
 
 

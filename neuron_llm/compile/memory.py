@@ -1,14 +1,52 @@
-"""How much memory the graphs of an artifact will need, estimated before anything is compiled."""
+"""How much memory an artifact needs: estimated before it is compiled, and by its manifest after."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neuron_llm.compile.config_fault import shown_bytes
 from neuron_llm.compile.kv_cache_plan import KVCachePlan
+from neuron_llm.compile.manifest import Manifest
 from neuron_llm.compile.model_spec import DTYPE_BYTES, ModelSpec
 from neuron_llm.scheduler.buckets import Bucket, BucketSet, PrefillBucket
 
 _FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class HeldMemory:
+    """What an artifact holds for as long as it is loaded.
+
+    Attributes:
+        weights_bytes: mapped once for all graphs.
+        kv_cache_bytes: once for all graphs, the null block included.
+    """
+
+    weights_bytes: int
+    kv_cache_bytes: int
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> HeldMemory:
+        """Return what a compiled artifact holds."""
+        settings, model = manifest.settings, manifest.model
+        num_slots = settings.num_blocks * settings.block_size
+        slot_bytes = 2 * model.num_kv_heads * model.head_dim * DTYPE_BYTES[settings.dtype]
+        return cls(
+            weights_bytes=manifest.weights.file.size_bytes,
+            kv_cache_bytes=num_slots * slot_bytes * model.num_layers,
+        )
+
+    @property
+    def total_bytes(self) -> int:
+        """Both together."""
+        return self.weights_bytes + self.kv_cache_bytes
+
+    def __str__(self) -> str:
+        """Return the two in words."""
+        return (
+            f"{shown_bytes(self.weights_bytes)} of weights and"
+            f" {shown_bytes(self.kv_cache_bytes)} of KV cache"
+        )
 
 
 @dataclass(frozen=True)
@@ -29,12 +67,13 @@ class MemoryPlan:
     """What an artifact needs to run.
 
     Attributes:
-        weights_bytes: once, shared by every graph.
-        kv_cache_bytes: once, shared by every graph.
+        weights_bytes: of one copy.
+        kv_cache_bytes: of one copy.
         kv_cache_formula: the factors of `kv_cache_bytes`, in words.
         graphs: one entry per bucket. One graph runs at a time, so they share one peak.
         activation_bytes: the greatest of the graphs' estimates.
-        total_bytes: weights, KV cache and that greatest estimate.
+        total_bytes: all copies of weights and KV cache, and that greatest estimate.
+        num_copies: of weights and KV cache: 1 where all graphs share them, or one for each graph.
     """
 
     weights_bytes: int
@@ -43,14 +82,16 @@ class MemoryPlan:
     graphs: tuple[GraphMemory, ...]
     activation_bytes: int
     total_bytes: int
+    num_copies: int = 1
 
     @property
     def contributors(self) -> list[tuple[str, int]]:
         """The parts of `total_bytes`, largest first."""
         largest = max(self.graphs, key=lambda graph: graph.activation_bytes)
+        times = f", {self.num_copies} copies," if self.num_copies > 1 else ""
         parts = [
-            ("weights", self.weights_bytes),
-            ("KV cache", self.kv_cache_bytes),
+            (f"weights{times}", self.num_copies * self.weights_bytes),
+            (f"KV cache{times}", self.num_copies * self.kv_cache_bytes),
             (f"activations of {largest.name}", self.activation_bytes),
         ]
         return sorted(parts, key=lambda part: -part[1])
@@ -62,6 +103,7 @@ def plan_memory(
     kv_cache: KVCachePlan,
     *,
     num_gathered_keys: int | None,
+    num_copies: int = 1,
 ) -> MemoryPlan:
     """Return the memory that an artifact of these buckets needs to run.
 
@@ -71,6 +113,7 @@ def plan_memory(
         kv_cache: the whole cache, in the dtype of weights and activations.
         num_gathered_keys: keys that a prefill graph copies out of the cache at a time; None where
             attention reads the cache in place, in prefill and decode.
+        num_copies: of weights and KV cache, see `MemoryPlan`.
     """
     graphs = tuple(
         GraphMemory(
@@ -86,7 +129,8 @@ def plan_memory(
         kv_cache_formula=kv_cache.formula,
         graphs=graphs,
         activation_bytes=activation_bytes,
-        total_bytes=weights_bytes + kv_cache.kv_cache_bytes + activation_bytes,
+        total_bytes=num_copies * (weights_bytes + kv_cache.kv_cache_bytes) + activation_bytes,
+        num_copies=num_copies,
     )
 
 

@@ -43,6 +43,7 @@ class ModelSpec:
         eos_token_ids: every id that ends a reply, ascending.
         num_parameters: trained numbers, those of a tied projection once.
         has_exact_num_parameters: counted in the weights' headers, not estimated from the sizes.
+        short_rope_len: tokens up to which `longrope` has its short factors, or None without them.
     """
 
     model_type: str
@@ -61,6 +62,7 @@ class ModelSpec:
     eos_token_ids: tuple[int, ...]
     num_parameters: int
     has_exact_num_parameters: bool
+    short_rope_len: int | None = None
 
     def weights_bytes(self, dtype: str) -> int:
         """Return the size of the weights held in `dtype`."""
@@ -72,8 +74,12 @@ class ModelSpec:
         return token_bytes * block_size
 
 
-def read_model_spec(model_path: Path) -> ModelSpec:
+def read_model_spec(model_path: Path, *, skip_weights: bool = False) -> ModelSpec:
     """Read the spec of a Hugging Face directory or a `.gguf` file.
+
+    Args:
+        model_path: the directory or file.
+        skip_weights: look at no safetensors, and estimate what their headers would say.
 
     Raises:
         ModelNotFoundError: nothing readable is there, or it is incomplete.
@@ -91,7 +97,7 @@ def read_model_spec(model_path: Path) -> ModelSpec:
         # Some quantised checkpoints say so in this file alone.
         config["quantization_config"] = read_json(quantization_path)
     check_supported(config)
-    spec = spec_from_config(config, summarise_weights(model_path))
+    spec = spec_from_config(config, None if skip_weights else summarise_weights(model_path))
     generation_path = model_path / "generation_config.json"
     if not generation_path.is_file():
         return spec
@@ -146,6 +152,7 @@ def spec_from_config(config: Mapping[str, Any], weights: WeightsSummary | None =
         eos_token_ids=eos_token_ids(config),
         num_parameters=0,
         has_exact_num_parameters=weights is not None,
+        short_rope_len=_short_rope_len(config),
     )
     if spec.num_heads % spec.num_kv_heads:
         raise UnsupportedModelError(
@@ -216,6 +223,17 @@ def _sliding_window(config: Mapping[str, Any]) -> int | None:
     if config.get("use_sliding_window") is False:
         return None
     return _optional_size(config, "sliding_window")
+
+
+def _short_rope_len(config: Mapping[str, Any]) -> int | None:
+    parameters = config.get("rope_parameters") or config.get("rope_scaling")
+    if not isinstance(parameters, dict):
+        return None
+    # Phi-3 called it `su` once, and keeps the length beside the parameters.
+    if parameters.get("rope_type", parameters.get("type")) not in ("longrope", "su"):
+        return None
+    key = "original_max_position_embeddings"
+    return _optional_size(config, key) or _optional_size(parameters, key)
 
 
 def _dtype(config: Mapping[str, Any], weights: WeightsSummary | None) -> str:

@@ -5,7 +5,10 @@ A model is refused by the name of the feature that stands in the way, before any
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from neuron_llm.errors import UnsupportedModelError
@@ -20,6 +23,11 @@ _STATE_SPACE_TYPES = frozenset(
 )
 _SPARSE_KEYS = ("index_topk", "compress_ratios")
 _ATTENTION_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+# In transformers' modeling code: what attends, what lets another attention or other experts in.
+_ATTENTION_CLASS = re.compile(r"^class \w*Attention\w*\(nn\.Module\):", re.MULTILINE)
+_EXPERTS_CLASS = re.compile(r"^class \w*Experts\w*\((nn\.Module|nn\.ModuleList)\):", re.MULTILINE)
+_ATTENTION_INTERFACE = "ALL_ATTENTION_FUNCTIONS.get_interface("
+_EXPERTS_INTERFACE = "@use_experts_implementation"
 
 
 def check_supported(config: Mapping[str, Any]) -> None:
@@ -35,6 +43,7 @@ def check_supported(config: Mapping[str, Any]) -> None:
         _check_plain_kv_cache,
         _check_unquantized,
         _check_architecture,
+        _check_replaceable_parts,
     ):
         check(config)
 
@@ -108,6 +117,26 @@ def _check_architecture(config: Mapping[str, Any]) -> None:
         raise _refuse(
             f"is a `{names[0]}`, which the installed transformers does not contain", "model_type"
         )
+
+
+def _check_replaceable_parts(config: Mapping[str, Any]) -> None:
+    """Attention and experts are ours: the model's code must ask for them through an interface."""
+    source = _modeling_source(str(config["model_type"]))
+    if _ATTENTION_CLASS.search(source) and _ATTENTION_INTERFACE not in source:
+        raise _refuse("has an attention of its own, which cannot be replaced", "model_type")
+    if _EXPERTS_CLASS.search(source) and _EXPERTS_INTERFACE not in source:
+        raise _refuse("has experts of its own, whose shapes depend on the data", "model_type")
+
+
+def _modeling_source(model_type: str) -> str:
+    """Return the modeling code of a family, without importing it."""
+    from transformers.models.auto.auto_mappings import SPECIAL_MODEL_TYPE_TO_MODULE_NAME
+
+    name = SPECIAL_MODEL_TYPE_TO_MODULE_NAME.get(model_type, model_type).replace("-", "_")
+    package = importlib.util.find_spec("transformers")
+    assert package is not None and package.origin is not None
+    path = Path(package.origin).parent / "models" / name / f"modeling_{name}.py"
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _known_model_types() -> frozenset[str]:

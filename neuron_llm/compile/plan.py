@@ -14,7 +14,7 @@ from neuron_llm.compile.kv_cache_plan import KVCachePlan, device_memory, plan_kv
 from neuron_llm.compile.memory import MemoryPlan, plan_memory
 from neuron_llm.compile.model_spec import ModelSpec
 from neuron_llm.compile.plan_buckets import plan_buckets, plan_shapes
-from neuron_llm.compile.plan_warnings import plan_warnings
+from neuron_llm.compile.plan_warnings import plan_warnings, rope_warnings
 from neuron_llm.scheduler.buckets import BucketSet
 
 
@@ -103,7 +103,11 @@ def plan_compile(loaded: LoadedConfig, model: ModelSpec) -> CompilePlan:
     shapes = plan_shapes(config, max_model_len, kv_cache.num_usable_blocks)
     buckets, unreachable = plan_buckets(config, max_model_len, shapes)
     num_gathered_keys = _num_gathered_keys(config, max_model_len)
-    memory = plan_memory(buckets, model, kv_cache, num_gathered_keys=num_gathered_keys)
+    # Separately traced Neuron graphs share neither weights nor KV state.
+    num_copies = len(buckets.all) if config.backend == "neuron" else 1
+    memory = plan_memory(
+        buckets, model, kv_cache, num_gathered_keys=num_gathered_keys, num_copies=num_copies
+    )
     _check_device_memory(loaded, memory)
     return CompilePlan(
         name=loaded.name,
@@ -118,7 +122,10 @@ def plan_compile(loaded: LoadedConfig, model: ModelSpec) -> CompilePlan:
         kv_cache=kv_cache,
         memory=memory,
         neuron=_plan_neuron(config),
-        warnings=plan_warnings(config, shapes, kv_cache, unreachable),
+        warnings=(
+            *plan_warnings(config, shapes, kv_cache, unreachable),
+            *rope_warnings(model, max_model_len),
+        ),
         backend=config.backend,
         max_num_seqs=config.max_num_seqs,
         block_size=config.block_size,
@@ -151,8 +158,9 @@ def _check_device_memory(loaded: LoadedConfig, memory: MemoryPlan) -> None:
     fault = Fault(
         "neuron_config.target",
         f"a logical core of {device.target} has {shown_bytes(device.usable_bytes)} to use, and"
-        f" {shown_bytes(memory.total_bytes)} are needed ({parts}); lower"
-        " `max_model_len` or the largest buckets, or give a smaller model",
+        f" {shown_bytes(memory.total_bytes)} are needed for {memory.num_copies} graphs ({parts});"
+        " give fewer buckets, since every graph has its own weights and KV cache on the device,"
+        " lower `kv_cache_memory`, `max_model_len` or the largest bucket, or give a smaller model",
     )
     raise config_error(str(loaded.path), [fault], loaded.lines)
 

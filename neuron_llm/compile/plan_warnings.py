@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from neuron_llm.compile.config import Config
 from neuron_llm.compile.coverage import ReachableShapes, UnreachableBucket
 from neuron_llm.compile.kv_cache_plan import NUM_NULL_BLOCKS, KVCachePlan
+from neuron_llm.compile.model_spec import ModelSpec
 
 
 def plan_warnings(
@@ -20,6 +21,18 @@ def plan_warnings(
         *_prefix_caching_warnings(config, shapes),
         *_kv_cache_warnings(config, kv_cache),
         *(f"{dropped.bucket.name} is not compiled: {dropped.reason}" for dropped in unreachable),
+    )
+
+
+def rope_warnings(model: ModelSpec, max_model_len: int) -> tuple[str, ...]:
+    """Return a sentence if requests of some length are answered otherwise than elsewhere."""
+    length = model.short_rope_len
+    if length is None or max_model_len <= length:
+        return ()
+    return (
+        f"every request has the long rotary factors, as `max_model_len` ({max_model_len}) has;"
+        f" those of at most {length} tokens may be answered better with the short ones:"
+        f" `max_model_len: {length}`",
     )
 
 

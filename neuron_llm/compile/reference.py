@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from neuron_llm.backends.rotary import fix_rotary_frequencies
+
 
 @dataclass(frozen=True)
 class ReferenceSequence:
@@ -36,9 +38,12 @@ class Reference:
     Args:
         checkpoint: a Hugging Face directory.
         dtype: of the graphs.
+        max_model_len: see `fix_rotary_frequencies`.
     """
 
-    def __init__(self, checkpoint: Path, dtype: torch.dtype) -> None:
+    def __init__(
+        self, checkpoint: Path, dtype: torch.dtype, *, max_model_len: int | None = None
+    ) -> None:
         model = AutoModelForCausalLM.from_pretrained(
             checkpoint,
             dtype=dtype,
@@ -46,6 +51,7 @@ class Reference:
             local_files_only=True,
             trust_remote_code=False,
         )
+        fix_rotary_frequencies(model, max_model_len)
         self._model = model.float().eval()
         self.vocab_size: int = model.config.vocab_size
 

@@ -65,7 +65,7 @@ def _verifier(session: Session, manifest: Manifest, checkpoint: Path) -> Verifie
     settings = manifest.settings
     return Verifier(
         session,
-        Reference(checkpoint, torch_dtype(settings.dtype)),
+        Reference(checkpoint, torch_dtype(settings.dtype), max_model_len=settings.max_model_len),
         manifest.buckets,
         Lengths(settings.max_model_len, settings.block_size, settings.num_blocks - 1),
         dtype=settings.dtype,

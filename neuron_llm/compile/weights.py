@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from neuron_llm.backends.protocol import ConstantSpec
+from neuron_llm.backends.rotary import fix_rotary_frequencies
 from neuron_llm.compile.safetensors_writer import SafetensorsWriter
 from neuron_llm.errors import ArtifactError, ModelNotFoundError
 
@@ -65,7 +66,9 @@ def write_weights(
     return aliases
 
 
-def load_weights(checkpoint: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def load_weights(
+    checkpoint: Path, dtype: torch.dtype, *, max_model_len: int | None = None
+) -> dict[str, torch.Tensor]:
     """Return parameters and buffers of a checkpoint by name.
 
     Buffers that a checkpoint leaves out, such as rotary frequencies, are among them.
@@ -73,12 +76,18 @@ def load_weights(checkpoint: Path, dtype: torch.dtype) -> dict[str, torch.Tensor
     Args:
         checkpoint: a Hugging Face directory with safetensors.
         dtype: what parameters are converted to.
+        max_model_len: see `fix_rotary_frequencies`.
 
     Raises:
         ModelNotFoundError: no safetensors there, or weights that the architecture needs are absent,
             or one of them is not finite.
     """
-    tensors = _load(checkpoint, dtype)
+    model = _load(checkpoint, dtype)
+    fix_rotary_frequencies(model, max_model_len)
+    tensors = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
     _require_finite(checkpoint, tensors)
     return tensors
 
@@ -96,7 +105,8 @@ def _require_finite(checkpoint: Path, tensors: Mapping[str, torch.Tensor]) -> No
                 )
 
 
-def _load(checkpoint: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def _load(checkpoint: Path, dtype: torch.dtype) -> torch.nn.Module:
+    model: torch.nn.Module
     try:
         model, loading = AutoModelForCausalLM.from_pretrained(
             checkpoint,
@@ -118,10 +128,7 @@ def _load(checkpoint: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
             "missing or of another shape",
             hint="download the model again",
         )
-    return {
-        **dict(model.named_parameters(remove_duplicate=False)),
-        **dict(model.named_buffers(remove_duplicate=False)),
-    }
+    return model
 
 
 def _first_line(error: Exception) -> str:

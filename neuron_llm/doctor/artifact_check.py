@@ -19,7 +19,7 @@ from neuron_llm.compile.manifest import (
     check_content,
     read_manifest,
 )
-from neuron_llm.compile.model_spec import DTYPE_BYTES
+from neuron_llm.compile.memory import HeldMemory
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, note, obstacle, ok
 from neuron_llm.errors import ArtifactError
@@ -62,29 +62,17 @@ def check_artifact(
     manifest, faults = _read(directory)
     if manifest is None:
         return ArtifactReport(tuple(faults))
-    needed_bytes = needed_memory_bytes(manifest)
+    held = HeldMemory.of(manifest)
     findings = [
         ok("artifact", f"`{manifest.name}`, id {manifest.artifact_id}, {manifest.backend} backend"),
         *(faults or _content_findings(directory, manifest)),
         *_backend_findings(manifest),
         *_target_findings(manifest, devices),
-        _memory_finding(manifest, needed_bytes, available_bytes),
+        _memory_finding(held, available_bytes),
     ]
     return ArtifactReport(
-        tuple(findings), manifest.artifact_id, manifest.backend, needed_bytes=needed_bytes
+        tuple(findings), manifest.artifact_id, manifest.backend, needed_bytes=held.total_bytes
     )
-
-
-def needed_memory_bytes(manifest: Manifest) -> int:
-    """Return the bytes of weights and KV cache, which are held as long as the artifact is."""
-    return manifest.weights.file.size_bytes + _kv_cache_bytes(manifest)
-
-
-def _kv_cache_bytes(manifest: Manifest) -> int:
-    settings, model = manifest.settings, manifest.model
-    num_slots = settings.num_blocks * settings.block_size
-    slot_bytes = 2 * model.num_kv_heads * model.head_dim * DTYPE_BYTES[settings.dtype]
-    return num_slots * slot_bytes * model.num_layers
 
 
 def _read(directory: Path) -> tuple[Manifest | None, list[Finding]]:
@@ -166,19 +154,17 @@ def _target_findings(manifest: Manifest, devices: Sequence[Device]) -> list[Find
     return [obstacle("target", text, hint="set `neuron_config.target` and compile it again")]
 
 
-def _memory_finding(manifest: Manifest, needed: int, available: int | None) -> Finding:
-    weights, kv_cache = manifest.weights.file.size_bytes, _kv_cache_bytes(manifest)
-    parts = f"{shown_bytes(weights)} of weights and {shown_bytes(kv_cache)} of KV cache"
+def _memory_finding(held: HeldMemory, available: int | None) -> Finding:
     if available is None:
-        return note("memory for it", f"{parts}; what is available is unknown")
-    if needed > available:
+        return note("memory for it", f"{held}; what is available is unknown")
+    if held.total_bytes > available:
         return obstacle(
             "memory for it",
-            f"{parts} do not fit into the {shown_bytes(available)} that are available",
+            f"{held} do not fit into the {shown_bytes(available)} that are available",
             hint="end other programs, or compile it with a smaller `kv_cache_memory`,"
             " `max_num_seqs` or `max_model_len`",
         )
-    return ok("memory for it", f"{parts}, beside what the graphs compute with")
+    return ok("memory for it", f"{held}, beside what the graphs compute with")
 
 
 def _fault(subject: str, error: ArtifactError | OSError) -> Finding:

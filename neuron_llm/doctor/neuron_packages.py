@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from packaging.version import InvalidVersion, Version
 
+from neuron_llm.backends.neuron.packages import INSTALL_LINE, PACKAGE_INDEX, install_command
 from neuron_llm.backends.protocol import get_backend
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host
@@ -30,17 +31,6 @@ NEURON_PACKAGES = (
     "torch-xla",
     "libneuronxla",
 )
-PACKAGE_INDEX = "https://pip.repos.neuron.amazonaws.com"
-
-# The documented install line, and what belongs to the release of its torch-neuronx.
-_PINS = {
-    "neuronx-cc": "2.27.5334.0",
-    "torch-neuronx": "2.9.0.2.15.32035",
-    "neuronx-distributed": "0.19.28492",
-    "libneuronxla": "2.2.17544.0",
-    "torch-xla": "2.9.0",
-}
-_INSTALL_LINE = ("neuronx-cc", "torch-neuronx")
 
 # Which compilers AWS's releases ship beside a torch-neuronx, oldest first.
 _COMPILERS = {
@@ -48,12 +38,6 @@ _COMPILERS = {
     "2.9.0.2.14.27725": {"2.25.3371.0": "2.30"},
     "2.9.0.2.15.32035": {"2.26.6360.0": "2.31", "2.27.5334.0": "2.32", "2.28.7631.0": "2.33"},
 }
-
-
-def install_command(*names: str) -> str:
-    """Return the line that installs packages in their pinned versions from AWS's index."""
-    pins = " ".join(f"{name}=={_PINS[name]}" for name in names)
-    return f"python -m pip install --extra-index-url {PACKAGE_INDEX} {pins}"
 
 
 def probe_neuron_packages(host: Host) -> list[Finding]:
@@ -68,7 +52,7 @@ def probe_neuron_packages(host: Host) -> list[Finding]:
     missing = [name for name in NEURON_PACKAGES if name not in installed]
     if missing:
         hint = f"only the neuron backend needs {'it' if len(missing) == 1 else 'them'}"
-        command = None if installed else install_command(*_INSTALL_LINE)
+        command = None if installed else install_command(*INSTALL_LINE)
         findings.append(note(", ".join(missing), "not installed", hint=hint, command=command))
     findings += _unmet_findings(host, real)
     if "torch-neuronx" in real and "neuronx-cc" in real:
@@ -79,7 +63,7 @@ def probe_neuron_packages(host: Host) -> list[Finding]:
 
 
 def _stub_finding(package: Package) -> Finding:
-    names = _INSTALL_LINE if package.name in _INSTALL_LINE else (package.name,)
+    names = INSTALL_LINE if package.name in INSTALL_LINE else (package.name,)
     return problem(
         package.name,
         f"{package.version} is an empty stub of the public index, not AWS's package",
@@ -154,7 +138,7 @@ def _pair_finding(framework: Package, compiler: Package) -> Finding:
         subject,
         f"no documented pair: {framework.version} goes with neuronx-cc {known}; "
         f"{compiler.version} is installed",
-        command=install_command(*_INSTALL_LINE),
+        command=install_command(*INSTALL_LINE),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import email
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,6 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion
 
+from neuron_llm.backends.neuron.packages import is_stub
 from neuron_llm.doctor.finding import Finding, note, obstacle, ok
 from neuron_llm.doctor.host import Host
 
@@ -19,8 +19,6 @@ IMPORT_TIMEOUT_S = 120.0
 _PROJECT = "neuron-llm"
 # Named one by one; whatever else the project requires is counted.
 MAIN_PACKAGES = ("torch", "transformers")
-# How the packages describe themselves that only hold AWS's names on the public index.
-_STUB_DESCRIPTION = re.compile(r"^WRONG PACKAGE\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def read_package(name: str, package_path: Sequence[str]) -> Package | None:
             version=headers["Version"] or "",
             requires=tuple(headers.get_all("Requires-Dist", [])),
             requires_python=headers["Requires-Python"],
-            is_stub=_STUB_DESCRIPTION.search(text) is not None,
+            is_stub=is_stub(text),
         )
     return None
 

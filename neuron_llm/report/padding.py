@@ -57,8 +57,8 @@ class PaddingCounts:
 
     @property
     def mean_ms(self) -> float | None:
-        """Time of one step in the graph, in milliseconds; None without steps."""
-        return self.seconds * 1e3 / self.num_uses if self.num_uses else None
+        """Time of one step in the graph, in milliseconds; None without steps or their times."""
+        return self.seconds * 1e3 / self.num_uses if self.num_uses and self.seconds else None
 
     def add(self, other: PaddingCounts) -> None:
         """Add another's sums to these."""

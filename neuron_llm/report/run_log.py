@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from neuron_llm.scheduler.step_record import StepRecord
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STATE_DIR = Path(".neuron-llm")
 _LAST_RUN = "last_run.jsonl"
 _UNFINISHED = "unfinished-"

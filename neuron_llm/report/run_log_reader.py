@@ -14,6 +14,8 @@ from neuron_llm.report.run_log import SCHEMA_VERSION, RunHeader
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket, PrefillBucket
 from neuron_llm.scheduler.step_record import StepRecord
 
+# Without `queue_seconds`, which is None then as well as in steps that are no request's first.
+_OLD_SCHEMA_VERSION = 1
 _MAX_COUNT = 2**53
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
@@ -77,7 +79,7 @@ class RunLogReader(AbstractContextManager["RunLogReader"]):
         try:
             fields = json.loads(self._file.readline())
             version = fields.pop("schema_version")
-            header = RunHeader(**fields) if version == SCHEMA_VERSION else None
+            header = RunHeader(**fields) if _is_readable(version) else None
             if header is not None:
                 datetime.fromisoformat(header.started_at)
         except _DAMAGED as error:
@@ -97,14 +99,20 @@ class RunLogReader(AbstractContextManager["RunLogReader"]):
         )
 
 
+def _is_readable(version: object) -> bool:
+    return version in (SCHEMA_VERSION, _OLD_SCHEMA_VERSION) and not isinstance(version, bool)
+
+
 def _read_step(line: bytes) -> StepRecord:
     """Return the step of a line; any of `_DAMAGED` if it cannot have been one."""
     fields = json.loads(line)
     step = StepRecord(bucket=_read_bucket(fields.pop("bucket")), **fields)
+    if step.queue_seconds is None:
+        fields.pop("queue_seconds", None)
     for name, value in fields.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"`{name}` is no number")
-        if name != "seconds" and not isinstance(value, int):
+        if name not in ("seconds", "queue_seconds") and not isinstance(value, int):
             raise TypeError(f"`{name}` is no integer")
         if not 0 <= value <= _MAX_COUNT:  # False for NaN too.
             raise ValueError(f"`{name}` is out of range")

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuron_llm.backends.cpu.graph_files import DESCRIPTION_FILE, GRAPH_FILE, read_built_graph
+from neuron_llm.backends.cpu.graph_files import DESCRIPTION_FILE, read_built_graph
 from neuron_llm.backends.inputs import input_shapes
 from neuron_llm.backends.protocol import Session, TensorSpec, get_backend
 from neuron_llm.compile.golden import GoldenTest
@@ -20,7 +20,7 @@ from neuron_llm.compile.manifest import (
     read_manifest,
 )
 from neuron_llm.errors import ArtifactError
-from neuron_llm.scheduler import SchedulerConfig
+from neuron_llm.scheduler import BucketSet, SchedulerConfig
 
 _COMPILE_AGAIN = "compile it again: `neuron-llm compile CONFIG`"
 
@@ -56,7 +56,7 @@ class Artifact:
         for entry in manifest.shared_files:
             check_content(directory, entry, what="the operator library")
         for graph in manifest.graphs:
-            _check_graph(directory, manifest, graph)
+            _check_graph(directory, manifest, graph, backend.graph_file)
         return cls(directory, manifest)
 
     @property
@@ -90,31 +90,39 @@ class Artifact:
                 # Its word goes first: loading damaged weights may fail in any way, or in none.
                 checked.result()
 
-    def scheduler_config(self) -> SchedulerConfig:
-        """Return the scheduler's limits; its prefill buckets are the graphs that exist.
+    def buckets(self, *, reproducible: bool = False) -> BucketSet:
+        """Return the buckets whose graphs are run: all, or the largest of each phase."""
+        buckets = self.manifest.buckets
+        return buckets.largest if reproducible else buckets
+
+    def scheduler_config(self, *, reproducible: bool = False) -> SchedulerConfig:
+        """Return the scheduler's limits; its prefill buckets are the graphs that are run.
+
+        Args:
+            reproducible: see `EngineOptions`.
 
         Raises:
             ConfigError: the graphs do not hold what the limits allow.
         """
-        settings = self.manifest.settings
+        settings, buckets = self.manifest.settings, self.buckets(reproducible=reproducible)
         return SchedulerConfig(
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             max_model_len=settings.max_model_len,
             block_size=settings.block_size,
             num_blocks=settings.num_blocks,
-            num_batched_tokens_buckets=tuple(self.manifest.buckets.num_batched_tokens_buckets),
+            num_batched_tokens_buckets=tuple(buckets.num_batched_tokens_buckets),
             enable_prefix_caching=settings.enable_prefix_caching,
             kv_admission=settings.kv_admission,
             max_consecutive_prefills=settings.max_consecutive_prefills,
         )
 
 
-def _check_graph(directory: Path, manifest: Manifest, graph: GraphEntry) -> None:
+def _check_graph(directory: Path, manifest: Manifest, graph: GraphEntry, graph_file: str) -> None:
     """Compare a graph's files with their checksums, and its shapes with what the runner builds."""
     for entry in graph.files:
         check_content(directory, entry, what=f"graph `{graph.name}`")
-    _check_description(directory, graph)
+    _check_description(directory, graph, graph_file)
     settings = manifest.settings
     expected = input_shapes(
         graph.bucket, max_model_len=settings.max_model_len, block_size=settings.block_size
@@ -128,10 +136,10 @@ def _check_graph(directory: Path, manifest: Manifest, graph: GraphEntry) -> None
         )
 
 
-def _check_description(directory: Path, graph: GraphEntry) -> None:
+def _check_description(directory: Path, graph: GraphEntry, graph_file: str) -> None:
     """Compare what the manifest says about a graph with what was written beside it when built."""
     checked = {entry.path for entry in graph.files}
-    for name in (GRAPH_FILE, DESCRIPTION_FILE):
+    for name in (graph_file, DESCRIPTION_FILE):
         if f"{graph.directory}/{name}" not in checked:
             raise ArtifactError(
                 f"the manifest has no checksum of `{graph.directory}/{name}`", hint=_COMPILE_AGAIN

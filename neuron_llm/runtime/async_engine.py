@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.engine import Engine, ignore_step
+from neuron_llm.runtime.engine_options import DEFAULT_OPTIONS, EngineOptions
 from neuron_llm.runtime.observer import EngineObserver
 from neuron_llm.runtime.outputs import StepOutput
 from neuron_llm.runtime.planned_step import ExecutedStep, PlannedStep
@@ -46,13 +47,17 @@ class AsyncEngine(Engine):
     def __init__(
         self,
         artifact: Artifact,
+        options: EngineOptions = DEFAULT_OPTIONS,
         *,
         on_step: Callable[[StepRecord], None] = ignore_step,
         observer: EngineObserver | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        super().__init__(artifact, on_step=on_step, observer=observer, clock=clock)
+        super().__init__(artifact, options, on_step=on_step, observer=observer, clock=clock)
         self._graph_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="graph")
+        # It starts here: an interrupt while the first step starts it would make the pool forget it
+        # and start another, and two graphs would run at once.
+        self._graph_thread.submit(int).result()
         self._in_flight: _StepInFlight | None = None
 
     def has_unfinished_requests(self) -> bool:

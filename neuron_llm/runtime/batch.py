@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from neuron_llm.errors import RequestError
 from neuron_llm.runtime.engine import Engine
 from neuron_llm.runtime.metrics import RunMetrics
 from neuron_llm.runtime.openai_logprobs import LogprobsForm, chat_logprobs, completion_logprobs
-from neuron_llm.runtime.outputs import RequestOutput, RequestTimes
+from neuron_llm.runtime.outputs import RequestOutput
 from neuron_llm.runtime.prompt_lines import BadLine, PromptId, PromptLine
 from neuron_llm.runtime.records import OrderedRecordWriter, OutputRecord
 from neuron_llm.runtime.sampling_params import SamplingParams
@@ -162,7 +162,7 @@ class _Job:
             self._fail(record)
             return
         self.metrics.add(
-            *(RequestTimes(output.times.arrival, one.token_times) for one in output.outputs),
+            *(replace(output.times, tokens=one.token_times) for one in output.outputs),
             num_prompt_tokens=len(output.prompt_token_ids),
             num_cached_tokens=output.num_cached_tokens,
         )

@@ -14,6 +14,7 @@ from neuron_llm.errors import RequestError
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.bad_words import bad_words_token_ids
 from neuron_llm.runtime.detokenizer import IncrementalDetokenizer
+from neuron_llm.runtime.engine_options import DEFAULT_OPTIONS, EngineOptions
 from neuron_llm.runtime.live_request import LiveRequest
 from neuron_llm.runtime.observer import EngineObserver, NoObserver
 from neuron_llm.runtime.outputs import RequestOutput, StepOutput
@@ -49,12 +50,17 @@ class Engine:
 
     Args:
         artifact: what to load.
+        options: how to serve it.
         on_step: told what each step cost.
         observer: told what happens.
         clock: seconds; only differences count.
 
+    Raises:
+        ArtifactError: it cannot run here, or its self-test fails.
+
     Attributes:
         artifact: what was loaded.
+        options: how it is served.
         tokenizer: the model's.
         scheduler: the holdback scheduler.
         runner: the model runner.
@@ -66,6 +72,7 @@ class Engine:
     def __init__(
         self,
         artifact: Artifact,
+        options: EngineOptions = DEFAULT_OPTIONS,
         *,
         on_step: Callable[[StepRecord], None] = ignore_step,
         observer: EngineObserver | None = None,
@@ -73,12 +80,15 @@ class Engine:
     ) -> None:
         settings = artifact.manifest.settings
         self.artifact = artifact
+        self.options = options
         self.tokenizer = Tokenizer.load(artifact.tokenizer_dir)
         self.eos_token_ids = eos_token_ids(artifact.directory, self.tokenizer)
-        self.scheduler = self.scheduler_class(artifact.scheduler_config())
+        self.scheduler = self.scheduler_class(
+            artifact.scheduler_config(reproducible=options.reproducible)
+        )
         self.runner = ModelRunner(
-            artifact.load(),
-            artifact.manifest.buckets,
+            artifact.load(self_test=options.self_test),
+            artifact.buckets(reproducible=options.reproducible),
             Sampler(self.eos_token_ids),
             max_model_len=settings.max_model_len,
             block_size=settings.block_size,
@@ -103,12 +113,7 @@ class Engine:
         check_prompt(prompt_token_ids, vocab_size)
         bad_words = bad_words_token_ids(self.tokenizer, params.bad_words)
         check_sampling(params, bad_words, vocab_size)
-        if request_id in self._parallel or (params.n > 1 and request_id in self._live):
-            raise RequestError(
-                f"an unfinished request has the id `{request_id}`",
-                code="duplicate_request_id",
-                hint="give every request an id of its own",
-            )
+        self._parallel.check_is_new(request_id)
         sequence_ids = ParallelSampling.sequence_ids(request_id, params.n)
         added: list[str] = []
         with self._emptied_by_exceptions(RequestError):
@@ -127,6 +132,7 @@ class Engine:
     def _add_sequence(self, prompt_token_ids: Sequence[int], state: SamplingState) -> None:
         """Queue one completion of a request."""
         request_id, params = state.request_id, state.params
+        is_scored = state.num_prompt_logprobs is not None
         room = max(self.scheduler.max_model_len - len(prompt_token_ids), 1)
         request = Request(
             request_id=request_id,
@@ -136,7 +142,8 @@ class Engine:
             eos_token_ids=frozenset(self.eos_token_ids),
             stop_token_ids=frozenset(params.stop_token_ids),
             ignore_eos=params.ignore_eos,
-            skip_reading_prefix_cache=state.num_prompt_logprobs is not None,
+            skip_reading_prefix_cache=is_scored,
+            max_shared_tokens=self.options.max_shared_tokens(len(prompt_token_ids), is_scored),
             arrival_time=self._clock(),
         )
         self.scheduler.add_request(request)
@@ -227,24 +234,31 @@ class Engine:
     def _complete(self, step: PlannedStep, executed: ExecutedStep) -> list[StepOutput]:
         """Take in what a step has given, and tell what it cost."""
         sampled = executed.sampled
+        queue_seconds = self._note_start(step, executed.graphs[0].started)
         with step.stopwatch.time("update"):
             core_outputs = self.scheduler.update_from_output(step.scheduler_output, sampled.output)
         with step.stopwatch.time("publish"):
             outputs = [self._publish(output, sampled) for output in core_outputs]
             outputs += self._end_failed(sampled)
             outputs = [self._parallel.outside(output) for output in outputs]
-        self._tell(step, executed.graphs)
+        self._tell(step, executed.graphs, queue_seconds)
         return outputs
 
-    def _tell(self, step: PlannedStep, graphs: Sequence[Span]) -> None:
-        """Tell what each graph of a step cost; the host's work is told with the first."""
+    def _note_start(self, step: PlannedStep, started: float) -> float | None:
+        """Return for how many seconds the request had waited whose first step it was, if it was."""
+        row = step.prepared.rows[0]
+        is_start = step.scheduler_output.scheduled_new_reqs and self.runner.is_live(row)
+        return self._live[row.req_id].start(started) if is_start else None
+
+    def _tell(self, step: PlannedStep, graphs: Sequence[Span], queue_seconds: float | None) -> None:
+        """Tell what each graph of a step cost; what is the whole step's is told with the first."""
         num_cached_tokens, spans = step.prepared.num_cached_tokens, tuple(step.stopwatch.spans)
         for call, graph in zip(step.prepared.calls, graphs, strict=True):
-            record = call.record(graph.ended - graph.started, num_cached_tokens)
+            record = call.record(graph.ended - graph.started, num_cached_tokens, queue_seconds)
             self.on_step(record)
             self._observer.on_step(StepTrace(record, step.stats, graph, spans))
             _logger.debug("%s, %.3f ms: %s", graph.name, record.seconds * 1000, step.stats)
-            num_cached_tokens, spans = 0, ()
+            num_cached_tokens, queue_seconds, spans = 0, None, ()
 
     def _publish(self, output: EngineCoreOutput, sampled: SampledStep) -> StepOutput:
         """Turn a request's new tokens into text; end it if the text holds a stop string."""

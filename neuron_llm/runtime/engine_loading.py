@@ -7,12 +7,14 @@ from collections.abc import Callable
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.async_engine import AsyncEngine
 from neuron_llm.runtime.engine import Engine, ignore_step
+from neuron_llm.runtime.engine_options import DEFAULT_OPTIONS, EngineOptions
 from neuron_llm.runtime.observer import EngineObserver
 from neuron_llm.scheduler.step_record import StepRecord
 
 
 def load_engine(
     artifact: Artifact,
+    options: EngineOptions = DEFAULT_OPTIONS,
     *,
     on_step: Callable[[StepRecord], None] = ignore_step,
     observer: EngineObserver | None = None,
@@ -21,8 +23,12 @@ def load_engine(
 
     Args:
         artifact: what to load.
+        options: how to serve it.
         on_step: told what each step cost.
         observer: told what happens.
+
+    Raises:
+        ArtifactError: it cannot run here, or its self-test fails.
     """
     engine_class = AsyncEngine if artifact.manifest.settings.async_scheduling else Engine
-    return engine_class(artifact, on_step=on_step, observer=observer)
+    return engine_class(artifact, options, on_step=on_step, observer=observer)

@@ -38,6 +38,7 @@ class LiveRequest:
         self._token_ids: list[int] = []
         self._token_times: list[float] = []
         self._num_cached_tokens = 0
+        self._first_scheduled: float | None = None
 
     @property
     def has_tokens(self) -> bool:
@@ -48,6 +49,11 @@ class LiveRequest:
     def stop_string(self) -> str | None:
         """The stop string that its text has come to, which ends it."""
         return self._detokenizer.stop_reason
+
+    def start(self, at: float) -> float:
+        """Take in when the request's first step began; return the seconds since it came."""
+        self._first_scheduled = at
+        return at - self._arrival
 
     def add(self, output: EngineCoreOutput, sampled: SampledStep, at: float) -> str:
         """Take in new tokens of a step and return the text that they add."""
@@ -75,7 +81,7 @@ class LiveRequest:
         """Return the whole of it."""
         if finish_reason in ("abort", "error"):
             self._detokenizer.cut()
-        times = RequestTimes(self._arrival, tuple(self._token_times))
+        times = RequestTimes(self._arrival, tuple(self._token_times), self._first_scheduled)
         completion = CompletionOutput(
             index=0,
             text=self._detokenizer.text,

@@ -8,6 +8,7 @@ from pathlib import Path
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.engine_loading import load_engine
+from neuron_llm.runtime.engine_options import EngineOptions
 from neuron_llm.runtime.messages import Message, parse_messages
 from neuron_llm.runtime.outputs import RequestOutput
 from neuron_llm.runtime.prompt_forms import Prompts, parse_prompts
@@ -19,16 +20,21 @@ class LLM:
 
     Args:
         artifact: a directory that `neuron-llm compile` wrote.
+        self_test: see `EngineOptions`.
+        reproducible: see `EngineOptions`.
 
     Raises:
-        ArtifactError: it cannot run here.
+        ArtifactError: it cannot run here, or its self-test fails.
 
     Attributes:
         engine: what runs underneath.
     """
 
-    def __init__(self, artifact: str | Path) -> None:
-        self.engine = load_engine(Artifact.open(Path(artifact)))
+    def __init__(
+        self, artifact: str | Path, *, self_test: bool = True, reproducible: bool = False
+    ) -> None:
+        options = EngineOptions(self_test=self_test, reproducible=reproducible)
+        self.engine = load_engine(Artifact.open(Path(artifact)), options)
         self._num_requests = 0
 
     def generate(

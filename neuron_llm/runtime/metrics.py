@@ -1,5 +1,6 @@
 """Latency and throughput of a run, from the times of its tokens. Knows no torch.
 
+The time in the queue is arrival to the begin of the first step that computes any of the request.
 TTFT is arrival to first token, with the time in the queue. TPOT is the time from first to last
 token divided by the tokens after the first, a value per request, and undefined for one token. ITL
 is the gap between two successive tokens, a distribution over gaps. E2EL is arrival to last token.
@@ -26,24 +27,28 @@ class RequestLatency:
         tpot_ms: per token after the first; None where there is none.
         itls_ms: between each token and the one before it.
         e2el_ms: from arrival to the last token.
+        queue_ms: from arrival to the begin of the first step; None if that was not noted.
     """
 
     ttft_ms: float
     tpot_ms: float | None
     itls_ms: tuple[float, ...]
     e2el_ms: float
+    queue_ms: float | None
 
     @classmethod
     def of(cls, times: RequestTimes) -> RequestLatency:
         """Measure a request that got at least one token."""
         assert times.tokens, "a request without tokens has no latency"
         first, last = times.tokens[0], times.tokens[-1]
+        started = times.first_scheduled
         num_later = len(times.tokens) - 1
         return cls(
             ttft_ms=(first - times.arrival) * 1e3,
             tpot_ms=(last - first) * 1e3 / num_later if num_later else None,
             itls_ms=tuple((later - earlier) * 1e3 for earlier, later in pairwise(times.tokens)),
             e2el_ms=(last - times.arrival) * 1e3,
+            queue_ms=None if started is None else (started - times.arrival) * 1e3,
         )
 
 
@@ -83,7 +88,7 @@ class RunMetrics:
     def __init__(self, targets: LatencyTargets | None = None) -> None:
         self._targets = targets
         self._ttft, self._tpot = Distribution(), Distribution()
-        self._itl, self._e2el = Distribution(), Distribution()
+        self._itl, self._e2el, self._queue = Distribution(), Distribution(), Distribution()
         self._num_good = 0
         self.num_completed = 0
         self.num_failed = 0
@@ -97,10 +102,12 @@ class RunMetrics:
     ) -> None:
         """Count a request that finished.
 
-        Each completion has latencies of its own; the request is within the targets if all are.
+        Each completion has latencies of its own, save for the request's time in the queue; the
+        request is within the targets if all are.
 
         Args:
-            completions: of each, when the request came and when its tokens came, at least one.
+            completions: of each, when the request came, when its tokens came, at least one, and
+                when any of the request was first computed.
             num_prompt_tokens: tokens of its prompt.
             num_cached_tokens: how many of them were found in the prefix cache.
         """
@@ -109,6 +116,8 @@ class RunMetrics:
         self.max_prompt_tokens = max(self.max_prompt_tokens, num_prompt_tokens)
         self.num_cached_tokens += num_cached_tokens
         latencies = [RequestLatency.of(times) for times in completions]
+        if latencies[0].queue_ms is not None:
+            self._queue.add(latencies[0].queue_ms)
         for latency, times in zip(latencies, completions, strict=True):
             self.num_output_tokens += len(times.tokens)
             self._ttft.add(latency.ttft_ms)
@@ -146,6 +155,7 @@ class RunMetrics:
         if self._targets is not None:
             report["goodput_requests_per_s"] = _rate(self._num_good, duration_s)
         for name, distribution in (
+            ("queue_ms", self._queue),
             ("ttft_ms", self._ttft),
             ("tpot_ms", self._tpot),
             ("itl_ms", self._itl),

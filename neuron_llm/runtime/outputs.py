@@ -13,10 +13,12 @@ class RequestTimes:
     Attributes:
         arrival: it was added.
         tokens: one entry per output token, of all completions in the order in which they came.
+        first_scheduled: the first step that computed any of it began; None if none did.
     """
 
     arrival: float
     tokens: tuple[float, ...]
+    first_scheduled: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,9 @@ class GraphCall:
         num_context_tokens = num_tokens + sum(row.num_computed_tokens for row in rows)
         return cls(bucket, inputs, len(rows), num_tokens, num_context_tokens)
 
-    def record(self, seconds: float, num_cached_tokens: int) -> StepRecord:
+    def record(
+        self, seconds: float, num_cached_tokens: int, queue_seconds: float | None
+    ) -> StepRecord:
         """Return what the call cost."""
         return StepRecord(
             bucket=self.bucket,
@@ -85,6 +87,7 @@ class GraphCall:
             num_context_tokens=self.num_context_tokens,
             num_cached_tokens=num_cached_tokens,
             seconds=seconds,
+            queue_seconds=queue_seconds,
         )
 
 

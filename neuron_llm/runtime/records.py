@@ -49,7 +49,8 @@ class OutputRecord:
         num_prompt_tokens: tokens of the prompt.
         num_cached_tokens: how many of them were found in the prefix cache.
         num_output_tokens: tokens generated.
-        ttft_ms: from arrival to the first token, in milliseconds.
+        queue_ms: from arrival to the begin of the first step, in milliseconds.
+        ttft_ms: from arrival to the first token.
         e2el_ms: from arrival to the last token.
         error: why there is no text.
         details: keys that are there only if they were asked for: `token_ids`, `logprobs`,
@@ -64,6 +65,7 @@ class OutputRecord:
     num_prompt_tokens: int | None = None
     num_cached_tokens: int | None = None
     num_output_tokens: int | None = None
+    queue_ms: float | None = None
     ttft_ms: float | None = None
     e2el_ms: float | None = None
     error: RecordError | None = None
@@ -116,6 +118,7 @@ class OutputRecord:
             num_prompt_tokens=len(output.prompt_token_ids),
             num_cached_tokens=output.num_cached_tokens,
             num_output_tokens=sum(len(completion.token_ids) for completion in output.outputs),
+            queue_ms=latency.queue_ms if latency else None,
             ttft_ms=latency.ttft_ms if latency else None,
             e2el_ms=latency.e2el_ms if latency else None,
             details=_all_details(output, with_token_ids, logprobs_form),
@@ -125,7 +128,7 @@ class OutputRecord:
         """Return the record as JSON keys and values, the details last."""
         record = dict(vars(self))
         record["error"] = None if self.error is None else dict(vars(self.error))
-        for name in ("ttft_ms", "e2el_ms"):
+        for name in ("queue_ms", "ttft_ms", "e2el_ms"):
             if record[name] is not None:
                 record[name] = round(record[name], 3)
         details = record.pop("details")

@@ -116,6 +116,11 @@ class BucketSet:
         """Every bucket, prefill first."""
         return (*self.prefill, *self.decode)
 
+    @property
+    def largest(self) -> BucketSet:
+        """The largest bucket of each phase alone; they hold whatever the others do."""
+        return BucketSet(prefill=self.prefill[-1:], decode=self.decode[-1:])
+
     def pick_prefill_bucket(self, num_tokens: int) -> PrefillBucket:
         """Return the smallest prefill bucket that holds a chunk of `num_tokens`.
 

@@ -158,14 +158,14 @@ class KVCacheManager:
     def _settle(self, request: Request, table: _BlockTable) -> None:
         """Note up to how many tokens no block is missing or filled, and the end not reached."""
         num_blocks, num_published_blocks = len(table.block_ids), table.num_published_blocks
-        if self.enable_prefix_caching and num_published_blocks < num_blocks:
-            num_tokens = (num_published_blocks + 1) * self.block_size
-        else:
+        num_tokens = (num_published_blocks + 1) * self.block_size
+        is_shared = self.enable_prefix_caching and num_tokens <= request.max_shared_tokens
+        if not is_shared or num_published_blocks == num_blocks:
             num_tokens = num_blocks * self.block_size + 1
         request.num_settled_tokens = min(num_tokens, request.max_num_tokens)
 
     def _publish(self, request: Request, table: _BlockTable, num_tokens: int) -> None:
-        num_full_blocks = num_tokens // self.block_size
+        num_full_blocks = min(num_tokens, request.max_shared_tokens) // self.block_size
         if num_full_blocks <= table.num_published_blocks:
             return
         self._extend_block_hashes(request, num_full_blocks)

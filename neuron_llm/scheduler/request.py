@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -58,6 +59,8 @@ class Request:
         cache_salt: requests share prefix blocks only with requests of the same salt.
         arrival_time: seconds on the caller's clock; carried, not read.
         skip_reading_prefix_cache: compute the whole prompt; its blocks may be read by others.
+        max_shared_tokens: only blocks that hold some of its first so many tokens, and no other
+            token, may be read by others.
         ending_token_ids: the EOS and stop tokens that count.
         max_num_tokens: with this many tokens it ends by length; set by `set_max_model_len`.
         num_tokens: prompt tokens plus output tokens known so far.
@@ -79,6 +82,7 @@ class Request:
     cache_salt: str | None = None
     arrival_time: float = 0.0
     skip_reading_prefix_cache: bool = False
+    max_shared_tokens: int = sys.maxsize
 
     status: RequestStatus = field(init=False, default=RequestStatus.WAITING)
     stop_reason: int | None = field(init=False, default=None)

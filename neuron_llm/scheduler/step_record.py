@@ -18,6 +18,8 @@ class StepRecord:
         num_context_tokens: tokens visible to attention, summed over the real requests.
         num_cached_tokens: prompt tokens that a request starting in this step found in the cache.
         seconds: from handing over the inputs to having the logits.
+        queue_seconds: how long the request whose first step this is had waited since its arrival;
+            None for any other step.
     """
 
     bucket: Bucket
@@ -26,3 +28,4 @@ class StepRecord:
     num_context_tokens: int
     num_cached_tokens: int
     seconds: float
+    queue_seconds: float | None = None

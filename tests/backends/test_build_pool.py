@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from neuron_llm.backends.build_failure import BuildFailure, GraphBuildError
 from neuron_llm.backends.build_pool import BuildTask, build_all
+from neuron_llm.backends.process_memory import group_memory_bytes
 from neuron_llm.backends.protocol import BuildEvent
 from neuron_llm.errors import CompileError
 
@@ -66,9 +68,56 @@ def test_a_build_that_fails_once_is_tried_again(tmp_path: Path) -> None:
     assert [event.status for event in run([task])] == ["started", "retried", "started", "built"]
 
 
-def test_a_killed_compiler_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(CompileError, match="killed, probably for want of host memory"):
+def test_a_killed_compiler_is_explained_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(GraphBuildError, match="killed, probably for want of host memory") as caught:
         run([BuildTask("g", _be_killed, (), tmp_path / "log")])
+    assert caught.value.retry_options == ("--jobs", "1")
+    assert caught.value.hint is not None and "`--jobs 1`" in caught.value.hint
+
+
+def _have_the_compiler_killed() -> None:
+    print("g++: fatal error: Killed signal terminated program cc1plus", flush=True)
+    raise RuntimeError("C++ compile error")
+
+
+def test_a_compiler_that_was_killed_below_its_driver_is_explained_too(tmp_path: Path) -> None:
+    with pytest.raises(GraphBuildError, match="g: the compiler was killed, probably for want"):
+        run([BuildTask("g", _have_the_compiler_killed, (), tmp_path / "log")])
+
+
+def test_the_memory_that_a_killed_build_held_is_told(tmp_path: Path) -> None:
+    failure = BuildFailure("g", -signal.SIGKILL, tmp_path / "log", memory_bytes=3 * 2**30)
+    assert "(it held 3072 MiB when last looked at)" in failure.text
+    assert failure.text.startswith("g: ") and failure.text.endswith(f"; log: {tmp_path / 'log'}")
+
+
+def test_the_memory_of_a_group_is_that_of_its_processes() -> None:
+    code = (
+        "import os, time; os.setpgid(0, 0); data = b'x' * 2**26; print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert 2**26 < group_memory_bytes(process.pid) < 2**27
+        process.kill()
+    assert group_memory_bytes(process.pid) == 0
+
+
+def test_a_build_that_takes_too_long_is_ended_with_its_compiler_and_not_tried_again(
+    tmp_path: Path,
+) -> None:
+    marker, events = tmp_path / "pids", list[BuildEvent]()
+    tasks = [
+        BuildTask("slow", _start_a_compiler, (str(marker),), tmp_path / "log"),
+        BuildTask("quick", _succeed, (str(tmp_path / "ok"),), tmp_path / "ok.log"),
+    ]
+    with pytest.raises(GraphBuildError, match="1 of 2 graphs did not compile: slow: ") as caught:
+        build_all(tasks, num_jobs=2, preload=[], on_event=events.append, timeout_s=5)
+    assert "ended after 5 s, the limit of `--timeout`" in caught.value.message
+    assert caught.value.retry_options == ()
+    assert [e.status for e in events if e.graph == "slow"] == ["started", "failed"]
+    assert (tmp_path / "ok").read_text() == "done"
+    wait_until_gone([int(pid) for pid in marker.read_text().split()])
 
 
 def _start_a_compiler(marker: str) -> None:

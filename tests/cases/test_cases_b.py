@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,15 +16,20 @@ from config_factory import write_config
 from conftest import Compiled
 
 import neuron_llm
+from neuron_llm.backends.build_failure import GraphBuildError
+from neuron_llm.backends.build_pool import BuildTask, build_all
 from neuron_llm.backends.cpu import backend as cpu_backend
 from neuron_llm.backends.cpu.backend import config_key
 from neuron_llm.backends.cpu.export import export_graph, exported_key
 from neuron_llm.backends.cpu.target import CpuTarget
+from neuron_llm.backends.graph_cache import GraphCache
 from neuron_llm.backends.protocol import GraphSpec
 from neuron_llm.compile.compiler import graph_specs
 from neuron_llm.compile.config_file import load_config
+from neuron_llm.compile.coverage import check_coverage
 from neuron_llm.compile.manifest import read_manifest
 from neuron_llm.compile.plan import plan_compile
+from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.scheduler.buckets import DecodeBucket
 
 PRINT_KEYS = """\
@@ -123,3 +130,44 @@ def test_no_graph_and_no_way_of_sampling_starts_a_compiler(llama: Compiled) -> N
     names, compilers = json.loads(ended.stdout)
     assert names == sorted(graph.name for graph in read_manifest(llama.artifact).graphs)
     assert compilers == []
+
+
+def _be_killed_while_building(root: str) -> None:
+    with GraphCache(Path(root)).new_entry("graph") as directory:
+        (directory / "graph.so").write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_compiler_that_is_killed_is_explained_and_poisons_no_cache(tmp_path: Path) -> None:
+    """The fault: the kernel ends the compiler, nothing says so, and half a graph stays."""
+    task = BuildTask("prefill_t8", _be_killed_while_building, (str(tmp_path),), tmp_path / "log")
+    with pytest.raises(GraphBuildError) as caught:
+        build_all([task], num_jobs=1, preload=[], on_event=lambda event: None)
+    assert "prefill_t8: the compiler was killed, probably for want of host memory" in str(
+        caught.value
+    )
+    assert "`--jobs 1`" in str(caught.value.hint)
+    cache = GraphCache(tmp_path)
+    assert cache.graph_directory("graph") is None
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_graphs_are_ready_soon_after_they_were_compiled(llama: Compiled) -> None:
+    """The fault: seconds for every graph, however warm the cache. Processor time, per graph."""
+    artifact = Artifact.open(llama.artifact)
+    artifact.load()  # Imports, and the operator library.
+    began = time.process_time()
+    artifact.load(self_test=False)
+    assert (time.process_time() - began) / len(artifact.manifest.graphs) < 1.0
+
+
+def test_a_few_buckets_are_all_that_is_compiled_and_hold_every_shape(tmp_path: Path) -> None:
+    """The fault: a whole ladder is compiled where three graphs would do."""
+    limits = "max_model_len: 512\nmax_num_seqs: 4\nmax_num_batched_tokens: 256\n"
+    lists = "  num_batched_tokens_buckets: [100, 256]\n  num_seqs_buckets: [4]\n"
+    loaded = load_config(write_config(tmp_path, f"{limits}neuron_config:\n{lists}"))
+    assert loaded.model_spec is not None
+    plan = plan_compile(loaded, loaded.model_spec)
+    names = [bucket.name for bucket in plan.buckets.all]
+    assert names == ["prefill_t100", "prefill_t256", "decode_b4_c512"]
+    assert check_coverage(plan.buckets, plan.shapes) == ()

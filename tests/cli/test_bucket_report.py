@@ -24,19 +24,28 @@ def run_once(llama: Compiled) -> None:
     assert ended.code == 0
 
 
+def section_of(text: str, title: str) -> list[str]:
+    """Return the lines of a section, up to the blank line behind its table."""
+    lines = text.splitlines()
+    first = lines.index(title) + 2
+    return lines[first : lines.index("", first)]
+
+
 def test_before_any_run_the_table_says_what_graphs_serve(
     llama: Compiled, empty_state: Path
 ) -> None:
     ended = run_cli("bucket-report", "--artifact", llama.artifact)
     assert ended.code == 0
-    assert ended.stdout.splitlines() == [
-        "graph          serves                      worst waste",
-        "prefill_t8     1-8 prompt tokens                 87.5%",
-        "prefill_t16    9-16 prompt tokens                43.8%",
-        "decode_b1_c64  1 request, context 1-64            0.0%",
-        "decode_b2_c64  2 requests, context 1-64           0.0%",
-        "decode_b4_c64  3-4 requests, context 1-64        25.0%",
+    assert section_of(ended.stdout, "graphs") == [
+        "graph          serves                      worst  expected",
+        "prefill_t8     1-8 prompt tokens           87.5%     43.8%",
+        "prefill_t16    9-16 prompt tokens          43.8%     21.9%",
+        "decode_b1_c64  1 request, context 1-64      0.0%      0.0%",
+        "decode_b2_c64  2 requests, context 1-64     0.0%      0.0%",
+        "decode_b4_c64  3-4 requests, context 1-64  25.0%     12.5%",
     ]
+    assert "\ncoverage        complete: " in ended.stdout
+    assert " s of building on record\n" in ended.stdout
     assert "no run of this artifact in this directory yet\n" in ended.stderr
     assert ended.stderr.endswith("next: neuron-llm run --prompts file.jsonl\n")
 
@@ -45,7 +54,7 @@ def test_after_a_run_every_graph_has_a_row(llama: Compiled, empty_state: Path) -
     run_once(llama)
     ended = run_cli("bucket-report", "--artifact", llama.artifact)
     assert ended.code == 0
-    header, *lines = ended.stdout.splitlines()
+    header, *lines = section_of(ended.stdout, "uses: the last run here")
     assert header.split("  ")[0] == "graph"
     rows = [line.split() for line in lines]
     assert [row[:7] for row in rows] == [
@@ -57,8 +66,28 @@ def test_after_a_run_every_graph_has_a_row(llama: Compiled, empty_state: Path) -
         ["decode_b4_c64", "0", "0", "0", "-", "0", "-"],
         ["total", "4", "8", "3", "27.3%", "0", "89.1%"],
     ]
+    # 5 tokens in blocks of 4, and 3 decodes of one request with room for 64.
+    assert "\nblock padding   3 slots" in ended.stdout
+    assert "\nctx padding     171 slots" in ended.stdout
     assert "last run here: " in ended.stderr
     assert ended.stderr.endswith(", 4 steps\n")
+
+
+def test_the_last_run_is_a_workload_with_measured_times(llama: Compiled, empty_state: Path) -> None:
+    run_once(llama)
+    flags = ("--artifact", llama.artifact, "--simulate", "--json")
+    document = run_cli("bucket-report", *flags).document
+    assert document["workload"]["source"] == "last_run"
+    assert document["workload"]["num_prompts"] == 1
+    # One token of its prefill, and three of decodes.
+    assert document["workload"]["assumed_output_tokens"] == 4
+    assert document["step_times"].startswith("measured in the last run")
+    simulated = document["what_if"]["simulations"][0]["padding"]["graphs"]
+    for graph, step in zip(document["graphs"], simulated, strict=True):
+        assert (graph["num_uses"], graph["num_padded_tokens"]) == (
+            step["num_uses"],
+            step["num_padded_tokens"],
+        )
 
 
 def test_json_has_ranges_and_sums_of_every_graph(llama: Compiled, empty_state: Path) -> None:
@@ -92,4 +121,4 @@ def test_report_needs_no_torch(llama: Compiled, empty_state: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stderr == "[]\n"
-    assert ended.stdout.startswith("graph ")
+    assert ended.stdout.startswith("graphs\n")

@@ -23,7 +23,7 @@ from neuron_llm.runtime.sampling_params import SamplingParams
 
 RECORD_KEYS = {
     "id", "index", "text", "token_ids", "finish_reason", "stop_reason", "num_prompt_tokens",
-    "num_cached_tokens", "num_output_tokens", "ttft_ms", "e2el_ms", "error",
+    "num_cached_tokens", "num_output_tokens", "queue_ms", "ttft_ms", "e2el_ms", "error",
 }  # fmt: skip
 
 

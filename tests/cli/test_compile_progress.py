@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from neuron_llm.backends.protocol import BuildEvent
@@ -68,3 +70,31 @@ def test_quiet_leaves_progress_out(capsys: pytest.CaptureFixture[str]) -> None:
     console.is_quiet = True
     show(CompileProgress(console, 1), BuildEvent("a", "started"), BuildEvent("a", "built", 1.0))
     assert capsys.readouterr().err == ""
+
+
+def test_a_log_hears_again_and_again_what_is_going_on(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = CompileProgress(Console(), 3, heartbeat_s=0.05)
+    with progress:
+        progress.show(BuildEvent("prefill_t8", "cached"))
+        progress.show(BuildEvent("prefill_t16", "started"))
+        progress.show(BuildEvent("decode_b1_c64", "started"))
+        time.sleep(0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines.count("still compiling prefill_t16 (0 s), decode_b1_c64 (0 s)  1/3") >= 2
+
+
+def test_what_is_going_on_is_told_with_the_time_it_has_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("neuron_llm.cli.compile_progress.time.monotonic", lambda: now)
+    progress = CompileProgress(Console(), 2)
+    assert progress.going_on == "compiling  0/2"
+    progress.show(BuildEvent("a", "started"))
+    now += 75
+    assert progress.going_on == "compiling a (75 s)  0/2"
+    progress.show(BuildEvent("a", "built", 75))
+    progress.show(BuildEvent("b", "cached"))
+    assert progress.going_on == "verifying  0/2"
+    progress.show(BuildEvent("a", "verified", 1))
+    assert progress.going_on == "verifying  1/2"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from config_factory import TINY_CONFIG
+from families import FAMILIES
 
 from neuron_llm.compile.model_spec import spec_from_config
 from neuron_llm.compile.model_support import check_supported
@@ -51,6 +52,9 @@ REAL_CONFIGS = Path(__file__).parents[3] / "shared" / "data" / "configs"
             "which the installed transformers does not contain",
         ),
         ({"model_type": None}, "which the installed transformers does not contain"),
+        ({"model_type": "bloom"}, "has an attention of its own, which cannot be replaced"),
+        ({"model_type": "falcon"}, "has an attention of its own, which cannot be replaced"),
+        ({"model_type": "dbrx"}, "has experts of its own, whose shapes depend on the data"),
     ],
 )
 def test_model_is_refused_by_the_name_of_what_stands_in_the_way(
@@ -75,6 +79,11 @@ def test_model_is_refused_by_the_name_of_what_stands_in_the_way(
 )
 def test_keys_that_change_nothing_do_not_refuse_a_model(changes: dict[str, Any]) -> None:
     check_supported({**TINY_CONFIG, **changes})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_of_the_equivalence_suite_is_supported(family: str) -> None:
+    check_supported({**TINY_CONFIG, **FAMILIES[family]})
 
 
 @pytest.mark.skipif(not REAL_CONFIGS.is_dir(), reason="the collection of configs is not here")

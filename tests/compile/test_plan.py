@@ -223,7 +223,12 @@ def test_weights_that_leave_no_room_for_one_request_are_refused(tmp_path: Path) 
         " 431.6 MiB for them beside the weights, and they take 516 MiB; lower `max_model_len`, or"
         " give a smaller model"
     ]
-    assert plan(tmp_path, neuron + "trn2\n").kv_cache.num_blocks == 8 * 128 + 1
+    # A logical core of trn2 has room for one copy, and every graph needs its own.
+    loaded = load(tmp_path, neuron + "trn2\n")
+    assert loaded.model_spec is not None
+    with pytest.raises(ConfigError) as caught:
+        plan_compile(loaded, loaded.model_spec)
+    assert "graphs (weights, " in caught.value.faults[0]
 
 
 def test_activations_that_overflow_the_device_are_refused(tmp_path: Path) -> None:

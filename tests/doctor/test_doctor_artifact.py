@@ -11,7 +11,8 @@ import pytest
 from manifest_edits import edit_manifest
 
 from neuron_llm.compile.manifest import read_manifest
-from neuron_llm.doctor.artifact_check import ArtifactReport, check_artifact, needed_memory_bytes
+from neuron_llm.compile.memory import HeldMemory
+from neuron_llm.doctor.artifact_check import ArtifactReport, check_artifact
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, Status
 
@@ -62,7 +63,7 @@ def test_the_memory_is_weights_and_kv_cache(tiny_artifact: Path) -> None:
         manifest.model.num_layers,
     )
     kv_bytes = blocks * 4 * heads * head_dim * 2 * 4 * layers
-    assert needed_memory_bytes(manifest) == manifest.weights.file.size_bytes + kv_bytes
+    assert HeldMemory.of(manifest).total_bytes == manifest.weights.file.size_bytes + kv_bytes
 
 
 def test_too_little_memory_decides_at_the_byte(tiny_artifact: Path) -> None:

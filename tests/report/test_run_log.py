@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,25 @@ def test_full_disk_is_a_failure_and_no_exception(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_log_of_the_version_before_knows_no_times_in_the_queue(tmp_path: Path) -> None:
+    path = tmp_path / "last_run.jsonl"
+    write_log(path, STEPS)
+    text = path.read_text().replace('"schema_version":2', '"schema_version":1')
+    path.write_text(text.replace(',"queue_seconds":null', ""))
+    assert "queue" not in path.read_text()
+    assert read_log(path) == (HEADER, STEPS)
+
+
+def test_time_in_the_queue_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "last_run.jsonl"
+    waited = [replace(STEPS[0], queue_seconds=0.125), STEPS[1]]
+    write_log(path, waited)
+    assert read_log(path) == (HEADER, waited)
+    path.write_text(path.read_text().replace("0.125", "-1"))
+    with pytest.raises(NeuronLLMError, match="line 2 is damaged"):
+        read_log(path)
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -140,7 +160,8 @@ def test_full_disk_is_a_failure_and_no_exception(tmp_path: Path) -> None:
             '{"schema_version":1,"artifact_id":"other","started_at":"2030-01-01"}\n',
             "it is of the artifact `other`, not `0123abcd`",
         ),
-        ('{"schema_version":2}\n', "its schema version is `2`, not `1`"),
+        ('{"schema_version":3}\n', "its schema version is `3`, not `2`"),
+        ('{"schema_version":true}\n', "its schema version is `True`, not `2`"),
     ],
 )
 def test_header_that_cannot_be_used_is_refused(tmp_path: Path, content: str, reason: str) -> None:

@@ -142,7 +142,7 @@ def simulated_steps(workload: Workload, candidate: Candidate) -> list[StepRecord
 
 
 def shapes(steps: list[StepRecord]) -> list[StepRecord]:
-    return [replace(step, seconds=0.0) for step in steps]
+    return [replace(step, seconds=0.0, queue_seconds=None) for step in steps]
 
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = {

@@ -73,7 +73,7 @@ def test_a_narrower_cpu_is_refused_by_the_missing_feature(
 
 def test_another_backend_is_never_replaced_by_this_one(copy: Path) -> None:
     edit_manifest(copy, lambda m: m.update(backend="neuron"))
-    with pytest.raises(ArtifactError, match="backend `neuron` is not available"):
+    with pytest.raises(ArtifactError, match="backend `neuron` needs torch-neuronx"):
         Artifact.open(copy)
 
 

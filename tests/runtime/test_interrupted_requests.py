@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from neuron_llm import SamplingParams
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime import engine as engine_module
 from neuron_llm.runtime.artifact import Artifact
+from neuron_llm.runtime.async_engine import AsyncEngine
 from neuron_llm.runtime.engine import Engine
 from neuron_llm.runtime.engine_loading import load_engine
 from neuron_llm.runtime.observer import NoObserver
@@ -129,6 +131,15 @@ def test_after_an_interrupt_while_requests_are_aborted_the_engine_is_empty_and_r
         with pytest.raises(KeyboardInterrupt):
             engine.abort_requests(["r3", "r20"])
     check_empty_and_right(engine, expected)
+
+
+def test_the_graph_thread_is_there_before_the_first_step(loaded: Engine) -> None:
+    # Started by a step, an interrupt could leave the pool with two that run graphs at once.
+    if isinstance(loaded, AsyncEngine):
+        assert len(loaded._graph_thread._threads) == 1
+        num_threads = threading.active_count()
+        run(loaded)
+        assert threading.active_count() == num_threads
 
 
 def test_a_refused_request_touches_no_other(engine: Engine) -> None:

@@ -11,8 +11,8 @@ from neuron_llm.runtime.distribution import Distribution
 from neuron_llm.runtime.metrics import LatencyTargets, RequestLatency, RunMetrics
 from neuron_llm.runtime.outputs import RequestTimes
 
-THREE_TOKENS = RequestTimes(100.0, (100.5, 100.75, 101.5))
-ONE_TOKEN = RequestTimes(100.0, (102.0,))
+THREE_TOKENS = RequestTimes(100.0, (100.5, 100.75, 101.5), first_scheduled=100.25)
+ONE_TOKEN = RequestTimes(100.0, (102.0,), first_scheduled=101.75)
 
 
 @given(
@@ -47,6 +47,7 @@ def test_a_long_run_keeps_a_fair_sample_and_an_exact_mean() -> None:
 
 def test_latencies_follow_their_definitions() -> None:
     latency = RequestLatency.of(THREE_TOKENS)
+    assert latency.queue_ms == 250
     assert latency.ttft_ms == 500
     assert latency.e2el_ms == 1500
     assert latency.tpot_ms == 500  # (1500 - 500) / 2
@@ -75,6 +76,13 @@ def test_a_run_adds_up_its_requests_with_units_in_the_keys() -> None:
         "requests_per_s": 0.5,
         "output_tokens_per_s": 1.0,
         "total_tokens_per_s": 5.0,
+        "queue_ms": {
+            "mean": 1000,
+            "p50": 1000,
+            "p90": 1600,
+            "p99": pytest.approx(1735),
+            "max": 1750,
+        },
         "ttft_ms": {
             "mean": 1250,
             "p50": 1250,
@@ -92,6 +100,14 @@ def test_a_run_adds_up_its_requests_with_units_in_the_keys() -> None:
             "max": 2000,
         },
     }
+
+
+def test_a_start_that_was_not_noted_is_no_time_in_the_queue() -> None:
+    metrics = RunMetrics()
+    metrics.add(RequestTimes(0.0, (1.0,)), num_prompt_tokens=1)
+    assert metrics.to_json(duration_s=1.0)["queue_ms"]["mean"] is None
+    metrics.add(RequestTimes(0.0, (1.0,), 0.5), RequestTimes(0.0, (2.0,), 0.5), num_prompt_tokens=1)
+    assert metrics.to_json(duration_s=1.0)["queue_ms"]["mean"] == 500
 
 
 def test_itl_is_a_distribution_over_gaps_and_tpot_over_requests() -> None:

@@ -13,6 +13,8 @@ import pytest
 import torch
 from conftest import Compiled
 from engine_streams import async_copy
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_models import random_prompt
 
 from neuron_llm import LLM, SamplingParams
@@ -177,23 +179,53 @@ def test_an_id_belongs_to_one_request_at_a_time(llm: LLM) -> None:
     engine = llm.engine
     engine.add_request("r", [1, 2], sampled(n=2, seed=1))
     engine.add_request("one", [1, 2], sampled(seed=1))
-    for request_id, n in (("r", 1), ("r", 2), ("one", 2), ("0_r", 1)):
-        with pytest.raises(RequestError) as raised:
+    engine.add_request("0_one", [1, 2], sampled(seed=1))
+    for request_id, n in (("r", 1), ("r", 2), ("one", 1), ("one", 2), ("0_one", 1), ("0_one", 3)):
+        with pytest.raises(RequestError, match=f"has the id `{request_id}`") as raised:
             engine.add_request(request_id, [1, 2], sampled(n=n, seed=1))
         assert raised.value.code == "duplicate_request_id"
-    assert engine.scheduler.get_num_unfinished_requests() == 3
-    assert set(run_to_end(engine)) == {"r", "one"}
+    assert engine.scheduler.get_num_unfinished_requests() == 4
+    assert set(run_to_end(engine)) == {"r", "one", "0_one"}
     engine.add_request("r", [1, 2], sampled(n=3, seed=1))
     assert len(run_to_end(engine)["r"].outputs) == 3
 
 
-def test_a_completion_whose_id_is_taken_takes_back_the_others(llm: LLM) -> None:
+USER_IDS = {"x": 2, "0_x": 1, "1_x": 2, "0_0_x": 1, "00_x": 1, "_x": 1, "0_": 2, "": 2}
+
+
+@pytest.mark.parametrize("order", [list(USER_IDS), list(USER_IDS)[::-1]])
+def test_ids_that_look_like_completions_of_others_are_anyones(llm: LLM, order: list[str]) -> None:
     engine = llm.engine
-    engine.add_request("2_r", [1, 2], sampled(seed=1))
-    with pytest.raises(RequestError, match="`2_r`"):
-        engine.add_request("r", [1, 2], sampled(n=4, seed=1))
-    assert engine.scheduler.get_num_unfinished_requests() == 1
-    assert list(run_to_end(engine)) == ["2_r"]
+    params = {i: sampled(n=USER_IDS[i], seed=10 * len(i), max_tokens=4) for i in order}
+    alone = {i: llm.generate([[1, 2, 3]], params[i])[0].outputs for i in order}
+    for request_id in order:
+        engine.add_request(request_id, [1, 2, 3], params[request_id])
+    assert engine.scheduler.get_num_unfinished_requests() == sum(USER_IDS.values())
+    results = run_to_end(engine)
+    assert {i: results[i].outputs for i in order} == alone
+    assert all(results[i].request_id == i for i in order)
+
+
+def test_an_abort_of_an_id_that_looks_like_a_completion_ends_that_request_only(llm: LLM) -> None:
+    engine = llm.engine
+    engine.add_request("x", [1, 2, 3], sampled(n=2, seed=4))
+    assert engine.abort_requests(["0_x", "1_x"]) == []
+    engine.add_request("0_x", [1, 2, 3], sampled(seed=4))
+    for _ in range(4):
+        engine.step()
+    (aborted,) = engine.abort_requests(["0_x"])
+    assert aborted.request_id == "0_x"
+    (output,) = run_to_end(engine).values()
+    assert output.request_id == "x"
+    assert [completion.finish_reason for completion in output.outputs] == ["length", "length"]
+
+
+@given(
+    st.dictionaries(st.text("01_x", max_size=4), st.integers(1, 12), max_size=8),
+)
+def test_no_two_completions_share_an_id(requests: dict[str, int]) -> None:
+    ids = [i for r, n in requests.items() for i in ParallelSampling.sequence_ids(r, n)]
+    assert len(ids) == len(set(ids)) == sum(requests.values())
 
 
 def test_a_refused_request_leaves_nothing_behind(llm: LLM) -> None:
@@ -277,3 +309,4 @@ def test_a_chat_takes_one_reply(llm: LLM) -> None:
 def test_ids_are_those_of_vllm() -> None:
     assert ParallelSampling.sequence_ids("r", 1) == ("r",)
     assert ParallelSampling.sequence_ids("r", 3) == ("0_r", "1_r", "2_r")
+    assert ParallelSampling.sequence_ids("1_r", 1) == ("0_1_r",)

@@ -27,6 +27,7 @@ KEYS = [
     "num_prompt_tokens",
     "num_cached_tokens",
     "num_output_tokens",
+    "queue_ms",
     "ttft_ms",
     "e2el_ms",
     "error",
@@ -44,7 +45,7 @@ def request_output(**fields: Any) -> RequestOutput:
         "prompt_token_ids": (1, 2, 3, 4),
         "outputs": (completion,),
         "num_cached_tokens": 2,
-        "times": RequestTimes(10.0, (10.25, 10.5, 11.0)),
+        "times": RequestTimes(10.0, (10.25, 10.5, 11.0), 10.125),
     }
     return RequestOutput(**{**values, **fields})
 
@@ -67,6 +68,7 @@ def test_the_record_of_a_result_has_every_key_and_a_null_error() -> None:
         "num_prompt_tokens": 4,
         "num_cached_tokens": 2,
         "num_output_tokens": 3,
+        "queue_ms": 125.0,
         "ttft_ms": 250.0,
         "e2el_ms": 1000.0,
         "error": None,
@@ -108,6 +110,7 @@ def test_several_completions_are_choices_and_the_first_is_the_text() -> None:
     assert list(made) == [*KEYS, "choices", "prompt_logprobs"]
     assert (made["text"], made["finish_reason"], made["stop_reason"]) == ("a", "length", None)
     assert (made["num_output_tokens"], made["ttft_ms"], made["e2el_ms"]) == (2, 250, 1000)
+    assert made["queue_ms"] is None
     first, second = made["choices"]
     assert list(first) == ["index", "text", "finish_reason", "stop_reason", "token_ids", "logprobs"]
     assert (second["index"], second["text"], second["stop_reason"]) == (1, "b", "x")

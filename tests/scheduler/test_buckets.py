@@ -143,6 +143,14 @@ def test_a_bucket_set_lists_its_sizes_and_graphs() -> None:
     ]
 
 
+def test_the_largest_of_a_bucket_set_hold_what_all_hold() -> None:
+    largest = BUCKETS.largest
+    assert largest.prefill == BUCKETS.prefill[-1:]
+    assert largest.decode == (max(BUCKETS.decode),)
+    assert largest.pick_prefill_bucket(1) == BUCKETS.pick_prefill_bucket(16)
+    assert largest.largest == largest
+
+
 def test_a_bucket_set_out_of_order_is_our_mistake() -> None:
     with pytest.raises(AssertionError):
         BucketSet(prefill=(PrefillBucket(16), PrefillBucket(8)), decode=())

@@ -119,3 +119,25 @@ def test_an_aborted_prompt_leaves_only_blocks_that_were_written() -> None:
     session.scheduler.update_from_output(output, session.worker.execute(output))
     session.scheduler.finish_requests("a", status=ABORTED)
     assert session.run(make_request("b", prompt=range(40))) == [16]
+
+
+@EACH_CLASS
+@pytest.mark.parametrize(("max_shared_tokens", "num_hits"), [(0, 0), (7, 4), (8, 8), (15, 12)])
+def test_only_so_many_tokens_are_shared(
+    scheduler_class: type[NeuronScheduler], max_shared_tokens: int, num_hits: int
+) -> None:
+    session = Session(scheduler_class)
+    first = make_request("a", prompt=range(10), max_tokens=25, max_shared_tokens=max_shared_tokens)
+    session.run(first)
+    again = [*first.all_token_ids, 1, 2]
+    assert session.run(make_request("b", prompt=again)) == [num_hits]
+    # What the second has computed is not held back.
+    assert session.run(make_request("c", prompt=again)) == [36]
+
+
+def test_a_request_whose_tokens_are_not_shared_asks_for_blocks_only_when_it_needs_one() -> None:
+    scheduler = NeuronScheduler(make_config())
+    request = make_request("a", prompt=range(5), max_tokens=40, max_shared_tokens=5)
+    scheduler.add_request(request)
+    scheduler.schedule()
+    assert request.num_settled_tokens == 9, "its two blocks hold eight tokens"

@@ -40,6 +40,8 @@ from neuron_llm.errors import CompileError
 # of the C++ compile time and changes no measurable step time.
 INDUCTOR_OPTIONS: dict[str, Any] = {
     "aot_inductor.package_constants_in_so": False,
+    # Else parameters of up to eight numbers become literals, and graphs are built without weights.
+    "always_keep_tensor_constants": True,
     "aot_inductor.compile_wrapper_opt_level": "O0",
     "compile_threads": 1,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from neuron_llm.backends.build_pool import BuildTask, build_all
 from neuron_llm.backends.cpu.environment import graph_environment, library_versions
 from neuron_llm.backends.cpu.features import cpu_features
-from neuron_llm.backends.cpu.graph_files import read_built_graph
+from neuron_llm.backends.cpu.graph_files import GRAPH_FILE, read_built_graph
 from neuron_llm.backends.cpu.operators.isa import missing_features
 from neuron_llm.backends.cpu.operators.library import build_library, library_name
 from neuron_llm.backends.cpu.target import CpuTarget
@@ -58,6 +58,7 @@ class CpuBackend:
     """
 
     name = "cpu"
+    graph_file = GRAPH_FILE
 
     def __init__(self, target: CpuTarget) -> None:
         self.target = target
@@ -85,6 +86,7 @@ class CpuBackend:
                 num_jobs=job.num_jobs,
                 preload=["neuron_llm.backends.cpu.aot"],
                 on_event=job.on_event,
+                timeout_s=job.timeout_s,
             )
         directories = [cache.find(key) for key in keys]
         assert None not in directories, "a build ended without an entry in the cache"

@@ -15,8 +15,10 @@ _BACKENDS_DIR = Path(__file__).resolve().parent.parent
 # Files whose text decides what is traced and how it is compiled.
 _TRACED_SOURCES = (
     "attention.py",
+    "experts.py",
     "graph_module.py",
     "inputs.py",
+    "rotary.py",
     "cpu/aot.py",
     "cpu/export.py",
     "cpu/operator_attention.py",

@@ -17,10 +17,12 @@ from transformers.initialization import no_init_weights
 from neuron_llm.backends.attention import ATTENTION_NAME
 from neuron_llm.backends.cpu.operator_attention import OPERATOR_ATTENTION_NAME
 from neuron_llm.backends.cpu.operator_linears import StackedWeight, rewrite_linears
+from neuron_llm.backends.experts import EXPERTS_NAME
 from neuron_llm.backends.graph_cache import content_key
 from neuron_llm.backends.graph_module import GraphModule
 from neuron_llm.backends.inputs import input_shapes, torch_dtype
 from neuron_llm.backends.protocol import ConstantSpec, GraphSpec
+from neuron_llm.backends.rotary import fix_rotary_frequencies
 
 MODEL_PREFIX = "step.model."
 
@@ -57,12 +59,17 @@ def build_model(spec: GraphSpec, attention: str = ATTENTION_NAME) -> torch.nn.Mo
         attention: name of a registered attention.
     """
     architecture = dict(spec.architecture)
-    config = AutoConfig.for_model(architecture.pop("model_type"), **architecture)
+    # Token ids are no part of an architecture, and a family's own may lie outside the vocabulary.
+    config = AutoConfig.for_model(architecture.pop("model_type"), **architecture, pad_token_id=None)
     with no_init_weights():
         model: torch.nn.Module = AutoModelForCausalLM.from_config(
-            config, attn_implementation=attention, dtype=torch_dtype(spec.dtype)
+            config,
+            attn_implementation=attention,
+            experts_implementation=EXPERTS_NAME,
+            dtype=torch_dtype(spec.dtype),
         )
     model.tie_weights()  # type: ignore[operator]
+    fix_rotary_frequencies(model, spec.max_model_len)
     return model.eval()
 
 

@@ -1,0 +1,176 @@
+"""The Neuron backend as the rest of the project sees it.
+
+Imports torch and AWS's packages only when it builds or loads.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuron_llm.backends.build_pool import BuildTask, build_all
+from neuron_llm.backends.cpu.graph_files import read_built_graph
+from neuron_llm.backends.graph_cache import GraphCache, content_key
+from neuron_llm.backends.neuron.binding_table import GRAPH_FILE
+from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs
+from neuron_llm.backends.neuron.environment import (
+    RUN_TIME_LIBRARIES,
+    graph_environment,
+    installed_version,
+    library_versions,
+)
+from neuron_llm.backends.neuron.packages import INSTALL_LINE, install_command
+from neuron_llm.backends.neuron.target import NeuronTarget
+from neuron_llm.backends.protocol import (
+    BuildEvent,
+    BuiltGraph,
+    CompileJob,
+    ConstantSpec,
+    GraphSpec,
+    LoadJob,
+    Session,
+)
+from neuron_llm.errors import CompileError
+
+if TYPE_CHECKING:
+    import torch
+
+_COMPILER = "neuronx-cc"
+
+
+class NeuronBackend:
+    """One `torch_neuronx.trace` per graph; weights and KV state once per graph on the device.
+
+    Args:
+        target: what graphs are compiled for; None to run what was compiled before.
+    """
+
+    name = "neuron"
+    graph_file = GRAPH_FILE
+
+    def __init__(self, target: NeuronTarget | None) -> None:
+        self._target = target
+
+    @property
+    def target(self) -> NeuronTarget:
+        """What graphs are compiled for."""
+        assert self._target is not None, "only a compile has a target"
+        return self._target
+
+    def cached_graphs(self, specs: Sequence[GraphSpec], cache_dir: Path) -> list[bool]:
+        """See `Backend.cached_graphs`."""
+        cache = GraphCache(cache_dir)
+        return [cache.find(self._config_key(spec)) is not None for spec in specs]
+
+    def compile_graphs(self, job: CompileJob) -> list[BuiltGraph]:
+        """See `Backend.compile_graphs`."""
+        self.target.check()
+        cache = GraphCache(job.cache_dir)
+        keys = [self._config_key(spec) for spec in job.specs]
+        tasks = []
+        for spec, key in zip(job.specs, keys, strict=True):
+            if cache.find(key) is not None:
+                job.on_event(BuildEvent(spec.bucket.name, "cached"))
+            else:
+                tasks.append(self._task(spec, key, cache))
+        if tasks:
+            _require_compiler()
+            build_all(
+                tasks,
+                num_jobs=job.num_jobs,
+                preload=["neuron_llm.backends.neuron.trace"],
+                on_event=job.on_event,
+                timeout_s=job.timeout_s,
+            )
+        directories = [cache.find(key) for key in keys]
+        assert None not in directories, "a build ended without an entry in the cache"
+        return [read_built_graph(directory) for directory in directories if directory]
+
+    def shared_files(self, cache_dir: Path) -> list[Path]:
+        """See `Backend.shared_files`: none."""
+        return []
+
+    def lay_out(self, constant: ConstantSpec, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """See `Backend.lay_out`: as the checkpoint has it."""
+        (tensor,) = tensors
+        return tensor
+
+    def load(self, job: LoadJob) -> Session:
+        """See `Backend.load`."""
+        from neuron_llm.backends.neuron.session import TraceSession
+
+        return TraceSession(job)
+
+    def versions(self) -> dict[str, str]:
+        """See `Backend.versions`."""
+        return library_versions()
+
+    def requirements(self) -> dict[str, list[str]]:
+        """See `Backend.requirements`: the device generation, and how its cores are joined."""
+        return {
+            "target": [self.target.target],
+            "logical_nc_config": [str(self.target.logical_nc_config)],
+        }
+
+    def diagnose(
+        self, versions: Mapping[str, str], requirements: Mapping[str, Sequence[str]]
+    ) -> list[str]:
+        """See `Backend.diagnose`: other packages, no device, or cores that are joined otherwise."""
+        reasons = []
+        for name in RUN_TIME_LIBRARIES:
+            here = installed_version(name)
+            if versions.get(name) != here:
+                found = "is not installed here" if here is None else f"here is {here}"
+                reasons.append(f"compiled with {name} {versions.get(name)}, but {name} {found}")
+        if not has_device():
+            reasons.append("this machine has no Neuron device")
+        joined = {str(value) for value in logical_nc_configs()}
+        wanted = set(requirements.get("logical_nc_config", ()))
+        if joined and wanted and joined != wanted:
+            reasons.append(
+                f"compiled for logical cores of {'/'.join(wanted)} physical ones, but "
+                f"they are of {'/'.join(sorted(joined))} here (`NEURON_LOGICAL_NC_CONFIG`)"
+            )
+        return reasons
+
+    def _config_key(self, spec: GraphSpec) -> str:
+        """Return the first-level cache key of a graph: from its specification and target alone."""
+        return content_key(
+            {
+                "backend": self.name,
+                "bucket": spec.bucket.name,
+                "architecture": dict(spec.architecture),
+                "dtype": spec.dtype,
+                "max_model_len": spec.max_model_len,
+                "block_size": spec.block_size,
+                "num_blocks": spec.num_blocks,
+                "segment_tokens": self.target.segment_tokens(spec.bucket),
+                "samples_greedily": self.target.samples_greedily,
+                "compiler_arguments": self.target.compiler_arguments(),
+                "environment": graph_environment(),
+            }
+        )
+
+    def _task(self, spec: GraphSpec, key: str, cache: GraphCache) -> BuildTask:
+        return BuildTask(
+            graph=spec.bucket.name,
+            target=_build,
+            args=(spec, key, cache.root, self.target),
+            log=cache.log_path(spec.bucket.name, key),
+        )
+
+
+def _build(spec: GraphSpec, key: str, cache_dir: Path, target: NeuronTarget) -> None:
+    from neuron_llm.backends.neuron.trace import build_into_cache
+
+    build_into_cache(spec, key, cache_dir, target)
+
+
+def _require_compiler() -> None:
+    if shutil.which(_COMPILER) is None:
+        raise CompileError(
+            f"no compiler: `{_COMPILER}` is not on PATH",
+            hint=f"install it, any host will do: `{install_command(*INSTALL_LINE)}`",
+        )

@@ -1,0 +1,170 @@
+"""`neuron-llm artifact`: check, tidy up, and move artifacts."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from neuron_llm.cli.console import Console
+from neuron_llm.cli.counting import counted
+from neuron_llm.cli.exit_code import ExitCode
+from neuron_llm.cli.options import JsonOption, QuietOption, VerboseOption, open_console
+
+artifact_app = typer.Typer(
+    name="artifact",
+    help="Check, tidy up, and move artifacts.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ArtifactArgument = Annotated[Path, typer.Argument(metavar="DIR", help="What `compile` wrote.")]
+
+
+@artifact_app.command("verify")
+def verify_command(
+    ctx: typer.Context,
+    artifact: ArtifactArgument,
+    json_output: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare every byte of an artifact with its checksum, and name every damaged file.
+
+    Exit code 1 if one is damaged. Example: neuron-llm artifact verify artifacts/latest
+    """
+    from neuron_llm.compile.artifact_files import verify_files
+    from neuron_llm.compile.config_fault import shown_bytes
+
+    console = open_console(ctx, verbose=verbose, quiet=quiet)
+    with _FileStatus(console, "checking") as status:
+        verified = verify_files(artifact, status.show)
+    for path in verified.unlisted:
+        console.warn(f"`{path}` is not part of the artifact")
+    damages = verified.damages
+    if json_output:
+        document = {
+            "artifact": str(artifact),
+            "num_files": verified.num_files,
+            "num_bytes": verified.num_bytes,
+            "damaged": [{"path": damage.path, "reason": damage.reason} for damage in damages],
+            "unlisted": list(verified.unlisted),
+        }
+        console.result(_document(document))
+    elif damages:
+        console.result("\n".join(f"damaged  {damage.path}: {damage.reason}" for damage in damages))
+    else:
+        what = f"{counted(verified.num_files, 'file')}, {shown_bytes(verified.num_bytes)}"
+        console.result(f"{artifact}: {what}, every byte as it was compiled")
+    if damages:
+        console.error(f"{counted(len(damages), 'file')} of `{artifact}` damaged")
+        console.hint("copy the artifact again, or compile it again: `neuron-llm compile CONFIG`")
+        raise typer.Exit(ExitCode.ERROR)
+
+
+@artifact_app.command("prune")
+def prune_command(
+    ctx: typer.Context,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of artifacts, as `artifacts`.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    json_output: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Remove what killed compiles left in folders of artifacts; artifacts themselves stay.
+
+    Example: neuron-llm artifact prune artifacts --dry-run
+    """
+    from neuron_llm.compile.config_fault import shown_bytes
+    from neuron_llm.compile.scratch import prune_artifacts
+
+    console = open_console(ctx, verbose=verbose, quiet=quiet)
+    leftovers = [
+        leftover for folder in folders for leftover in prune_artifacts(folder, dry_run=dry_run)
+    ]
+    total = sum(leftover.size_bytes for leftover in leftovers)
+    if json_output:
+        removed = [{"path": str(item.path), "size_bytes": item.size_bytes} for item in leftovers]
+        console.result(_document({"is_dry_run": dry_run, "removed": removed, "num_bytes": total}))
+        return
+    for leftover in leftovers:
+        console.result(f"{leftover.path}  {shown_bytes(leftover.size_bytes)}")
+    verb = "would remove" if dry_run else "removed"
+    console.notice(f"{verb} {counted(len(leftovers), 'leftover')}, {shown_bytes(total)}")
+
+
+@artifact_app.command("pack")
+def pack_command(
+    ctx: typer.Context,
+    artifact: ArtifactArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="To write, such as `tiny.tar`.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    json_output: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Pack an artifact into one file that can be copied: an uncompressed tar with checksums.
+
+    Example: neuron-llm artifact pack artifacts/tiny tiny.tar
+    """
+    from neuron_llm.compile.packed_artifact import pack_artifact
+
+    console = open_console(ctx, verbose=verbose, quiet=quiet)
+    with _FileStatus(console, "packing") as status:
+        packed = pack_artifact(artifact, file, force=force, on_file=status.show)
+    document = {"num_files": packed.num_files, "num_bytes": packed.num_bytes}
+    console.result(_document({"file": str(file), **document}) if json_output else str(file))
+    console.notice(f"next: neuron-llm artifact unpack {file} DIR")
+
+
+@artifact_app.command("unpack")
+def unpack_command(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `artifact pack` wrote.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="To make.")],
+    json_output: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Unpack an artifact into a directory that does not exist yet, checking every byte.
+
+    Example: neuron-llm artifact unpack tiny.tar artifacts/tiny
+    """
+    from neuron_llm.compile.packed_artifact import unpack_artifact
+
+    console = open_console(ctx, verbose=verbose, quiet=quiet)
+    with _FileStatus(console, "unpacking") as status:
+        unpacked = unpack_artifact(file, directory, on_file=status.show)
+    document = {"num_files": unpacked.num_files, "num_bytes": unpacked.num_bytes}
+    artifact = {"artifact": str(directory), **document}
+    console.result(_document(artifact) if json_output else str(directory))
+    console.notice(f"next: neuron-llm run --artifact {directory}")
+
+
+class _FileStatus:
+    """Names the file that is being read, if there is a terminal to name it on."""
+
+    def __init__(self, console: Console, verb: str) -> None:
+        self._verb = verb
+        self._status = console.status(verb) if console.shows_progress else None
+
+    def __enter__(self) -> _FileStatus:
+        (self._status or nullcontext()).__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def show(self, path: str) -> None:
+        if self._status is not None:
+            self._status.update(f"{self._verb} {path}")
+
+
+def _document(content: dict[str, Any]) -> str:
+    return json.dumps({"schema_version": 1, **content})

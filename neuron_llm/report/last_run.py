@@ -1,0 +1,68 @@
+"""The last run of an artifact in this directory, as a report needs it. Knows no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuron_llm.report.logged_prompts import LoggedPrompts
+from neuron_llm.report.padding import PaddingAccount
+from neuron_llm.report.roofline import DEFAULT_STEP_OVERHEAD_S
+from neuron_llm.report.run_log import STATE_DIR, RunHeader, last_run_path
+from neuron_llm.report.run_log_reader import RunLogReader
+from neuron_llm.report.step_times import MeasuredStepTimes
+from neuron_llm.scheduler.buckets import BucketSet
+from neuron_llm.scheduler.step_record import StepRecord
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """What the log of a run says.
+
+    Attributes:
+        header: when it was.
+        account: its steps, by graph.
+        prompts: its prompts.
+        step_times: of its graphs, with what the host usually adds to a step.
+    """
+
+    header: RunHeader
+    account: PaddingAccount
+    prompts: LoggedPrompts
+    step_times: MeasuredStepTimes
+
+    @property
+    def has_both_phases(self) -> bool:
+        """Whether there were prefills and decodes, so that any graph's time can be estimated."""
+        used = [bucket for bucket, counts in self.account.by_bucket.items() if counts.num_uses]
+        return len({type(bucket) for bucket in used}) == 2
+
+
+def read_last_run(
+    artifact_id: str, buckets: BucketSet, state_dir: Path = STATE_DIR
+) -> LastRun | None:
+    """Read the log of an artifact's last run; None if there is none.
+
+    Raises:
+        NeuronLLMError: it cannot be used.
+    """
+    path = last_run_path(artifact_id, state_dir)
+    if not path.exists():
+        return None
+    account, prompts = PaddingAccount(buckets.all), LoggedPrompts()
+    with RunLogReader(path, artifact_id, buckets.all) as log:
+        times = MeasuredStepTimes(
+            _counted(log, account, prompts), overhead_s=DEFAULT_STEP_OVERHEAD_S
+        )
+        return LastRun(log.header, account, prompts, times)
+
+
+def _counted(
+    log: RunLogReader, account: PaddingAccount, prompts: LoggedPrompts
+) -> Iterator[StepRecord]:
+    """Yield the steps, and add each to both on its way: a log may be longer than memory."""
+    for step in log:
+        account.add(step)
+        prompts.add(step)
+        yield step

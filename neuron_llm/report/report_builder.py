@@ -1,0 +1,191 @@
+"""From a question to a whole report. Knows no torch; prompts are counted by transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuron_llm.errors import NeuronLLMError
+from neuron_llm.report.bucket_report import BucketReport
+from neuron_llm.report.bucket_usage import BucketUsage
+from neuron_llm.report.candidate import Candidate
+from neuron_llm.report.chunk_size import candidate_chunk_sizes
+from neuron_llm.report.last_run import LastRun
+from neuron_llm.report.prefill_advice import PrefillAdvice, PrefillQuestion, advise_prefill
+from neuron_llm.report.report_workload import (
+    ReportWorkload,
+    WorkloadSource,
+    workload_of_run,
+    workload_of_trace,
+)
+from neuron_llm.report.static_report import static_report
+from neuron_llm.report.subject import ReportSubject
+from neuron_llm.report.timing import Timing, choose_price, choose_timing
+from neuron_llm.report.trace import Trace
+from neuron_llm.report.trace_reader import read_trace
+
+if TYPE_CHECKING:
+    from neuron_llm.report.what_if import WhatIf
+
+
+@dataclass(frozen=True)
+class ReportQuestion:
+    """What is asked; all of it may be left out.
+
+    Attributes:
+        prompts: a prompts file, the workload.
+        trace: a trace file, the workload; at most one of the two.
+        chat_template: a Jinja template that replaces the model's.
+        max_graphs: most prefill graphs to recommend; None for as many as there are.
+        granularity: every recommended bucket but the last is a multiple of it.
+        max_chunk_tokens: the largest chunk to recommend buckets for; None for what is configured.
+        output_tokens: of each request whose output is not known; None to assume some.
+        is_simulated: whether configurations are simulated.
+        target: the device whose step times count; None for measured ones if there are any.
+    """
+
+    prompts: Path | None = None
+    trace: Path | None = None
+    chat_template: str | None = None
+    max_graphs: int | None = None
+    granularity: int = 1
+    max_chunk_tokens: int | None = None
+    output_tokens: int | None = None
+    is_simulated: bool = False
+    target: str | None = None
+
+
+class ReportBuilder:
+    """Builds a report.
+
+    Args:
+        subject: whose graphs it is about.
+        last_run: of the subject; None if there was none.
+        on_progress: told what takes time, before it does.
+        on_warning: told what is not as meant.
+    """
+
+    def __init__(
+        self,
+        subject: ReportSubject,
+        last_run: LastRun | None,
+        on_progress: Callable[[str], None] = lambda text: None,
+        on_warning: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._subject, self._last_run = subject, last_run
+        self._on_progress, self._on_warning = on_progress, on_warning
+
+    def build(self, question: ReportQuestion) -> BucketReport:
+        """Return the report.
+
+        Raises:
+            NeuronLLMError: the workload cannot be read, or nobody can say what steps take.
+        """
+        subject, run = self._subject, self._last_run
+        static = static_report(subject)
+        started_at = None if run is None else run.header.started_at
+        workload = self._workload(question)
+        if workload is None:
+            return BucketReport(subject, static)
+        if not workload.trace.requests:
+            return BucketReport(subject, static, started_at, workload)
+        timing = self._timing(question, workload)
+        prefill = self._advise(question, workload, timing if question.target else None)
+        what_if = None
+        if question.is_simulated:
+            assert timing is not None
+            what_if = self._simulate(workload, prefill, timing)
+        return BucketReport(
+            subject=subject,
+            static=static,
+            run_started_at=started_at,
+            workload=workload,
+            usage=self._usage(workload, prefill, what_if),
+            prefill=prefill,
+            what_if=what_if,
+            timing=None if timing is None else timing.description,
+        )
+
+    def _workload(self, question: ReportQuestion) -> ReportWorkload | None:
+        plan, assumed = self._subject.plan, question.output_tokens
+        if question.trace is not None:
+            trace, path = read_trace(question.trace), question.trace
+            return workload_of_trace(trace, plan, WorkloadSource.TRACE, str(path), assumed)
+        if question.prompts is not None:
+            trace, path = self._read_prompts(question.prompts, question), question.prompts
+            return workload_of_trace(trace, plan, WorkloadSource.PROMPTS, str(path), assumed)
+        if self._last_run is None:
+            return None
+        return workload_of_run(
+            self._last_run.prompts, plan, self._last_run.header.started_at, assumed
+        )
+
+    def _read_prompts(self, path: Path, question: ReportQuestion) -> Trace:
+        from neuron_llm.report.prompt_trace import read_prompt_trace
+        from neuron_llm.runtime.tokenizer import Tokenizer
+
+        if self._subject.tokenizer_dir is None:
+            raise NeuronLLMError(
+                "the tokenizer of a GGUF file is known only once it is compiled",
+                hint="compile the configuration and report on it with `--artifact DIR`",
+            )
+        self._on_progress(f"counting the tokens of {path}")
+        tokenizer = Tokenizer.load(self._subject.tokenizer_dir)
+        block_size = self._subject.plan.block_size
+        read = read_prompt_trace(path, tokenizer, block_size, question.chat_template)
+        for warning in read.warnings:
+            self._on_warning(warning)
+        return read.trace
+
+    def _timing(self, question: ReportQuestion, workload: ReportWorkload) -> Timing | None:
+        if not question.is_simulated and question.target is None:
+            return None
+        live = workload.simulated.mean_context_tokens
+        return choose_timing(
+            self._subject, self._last_run, target=question.target, live_context_tokens=live
+        )
+
+    def _advise(
+        self, question: ReportQuestion, workload: ReportWorkload, timing: Timing | None
+    ) -> PrefillAdvice:
+        plan = self._subject.plan
+        chunk = min(question.max_chunk_tokens or plan.max_num_batched_tokens, plan.max_model_len)
+        sizes = candidate_chunk_sizes(
+            workload.lengths, current=chunk, max_model_len=plan.max_model_len
+        )
+        return advise_prefill(
+            workload,
+            PrefillQuestion(
+                current=plan.buckets.num_batched_tokens_buckets,
+                max_model_len=plan.max_model_len,
+                max_chunk_tokens=chunk,
+                max_graphs=question.max_graphs,
+                granularity=question.granularity,
+                price=choose_price(self._last_run, timing, sizes),
+            ),
+        )
+
+    def _simulate(self, workload: ReportWorkload, prefill: PrefillAdvice, timing: Timing) -> WhatIf:
+        from neuron_llm.report.what_if import CURRENT, compare_what_if
+
+        plan = self._subject.plan
+        num = len(workload.trace.requests)
+        return compare_what_if(
+            workload.simulated,
+            Candidate.of(CURRENT, plan, plan.buckets),
+            prefill,
+            timing.step_times,
+            lambda name: self._on_progress(f"simulating {num} requests, {name} graphs"),
+        )
+
+    def _usage(
+        self, workload: ReportWorkload, prefill: PrefillAdvice, what_if: WhatIf | None
+    ) -> BucketUsage:
+        if workload.source is WorkloadSource.LAST_RUN:
+            assert self._last_run is not None
+            return BucketUsage.of_run(self._last_run.account)
+        if what_if is not None:
+            return BucketUsage.of_simulation(what_if.current.account)
+        return BucketUsage.of_prefills(prefill.current, self._subject.plan.buckets)
