@@ -90,7 +90,10 @@ class ReportBuilder:
         if workload is None:
             return BucketReport(subject, static)
         if not workload.trace.requests:
-            return BucketReport(subject, static, started_at, workload)
+            # The graphs may have been used all the same, as by prompts that were scored.
+            is_of_run = workload.source is WorkloadSource.LAST_RUN
+            usage = BucketUsage.of_run(run.account) if run is not None and is_of_run else None
+            return BucketReport(subject, static, started_at, workload, usage)
         timing = self._timing(question, workload)
         prefill = self._advise(question, workload, timing if question.target else None)
         what_if = None

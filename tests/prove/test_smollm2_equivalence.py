@@ -19,7 +19,7 @@ from tiny_models import load_reference, reference_tokens
 
 from neuron_llm import LLM, SamplingParams
 
-pytestmark = pytest.mark.prove
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(3600)]
 
 MODEL = Path(__file__).parents[2] / "models" / "smollm2-135m-instruct"
 NUM_TOKENS = 48

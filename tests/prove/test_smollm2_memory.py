@@ -9,7 +9,7 @@ from conftest import compile_tiny
 from test_memory_growth import limit_bytes, memory_report
 from test_smollm2_equivalence import CONFIG, MODEL
 
-pytestmark = pytest.mark.prove
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(3600)]
 
 TWELVE = (
     CONFIG.replace("MAX_TOKENS", "112")
