@@ -18,7 +18,7 @@ MAX_DIFFERENCE = 0.01
 CONFIG = """\
 model: {model}
 dtype: float32
-max_model_len: 2560
+max_model_len: 4096
 max_num_seqs: 4
 max_num_batched_tokens: 512
 block_size: 16
