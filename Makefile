@@ -2,6 +2,7 @@
 
 VENV := .venv
 VLLM_VENV := .venv-vllm
+XLA_VENV := .venv-xla
 PYTHON ?= python3
 # The CPU build, pinned: a bare `torch` may bring gigabytes of CUDA libraries.
 TORCH ?= torch==2.13.0
@@ -12,12 +13,13 @@ BIN := $(VENV)/bin
 MODEL := models/smollm2-135m-instruct
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo test test-vllm lint types prove fuzz clean
+.PHONY: help setup demo test test-vllm test-xla lint types prove fuzz clean
 
 help:
 	@echo "make demo   set everything up, compile SmolLM2-135M-Instruct and answer the example prompts"
 	@echo "make test   set everything up and run the test suite"
 	@echo "make test-vllm  the tests of the vLLM plug-in, in an environment of its own (3 GB)"
+	@echo "make test-xla   the Neuron graphs run as XLA modules, in an environment of its own (7 GB)"
 	@echo "make prove  what takes longer than the test suite may; figures in docs/proof.md"
 	@echo "make fuzz   N=20000 random streams through both schedulers, judged"
 	@echo "make clean  remove the environment, the model and the artifacts"
@@ -52,6 +54,17 @@ $(VLLM_VENV)/.ready:
 test-vllm: $(VLLM_VENV)/.ready $(MODEL)
 	$(VLLM_VENV)/bin/python -m pytest tests/vllm_plugin
 
+# The releases that torch-neuronx pairs with. An index in PIP_ARGS that has the CPU build of this
+# torch saves 5 GB.
+$(XLA_VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(XLA_VENV)
+	$(XLA_VENV)/bin/pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		'torch==2.9.1' 'torch-xla==2.9.0' pytest pytest-timeout hypothesis -e .
+	touch $@
+
+test-xla: $(XLA_VENV)/.ready
+	$(XLA_VENV)/bin/python -m pytest tests/xla
+
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -68,4 +81,4 @@ fuzz: $(VENV)/.ready
 	$(BIN)/python tests/scheduler/fuzz.py $(N)
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) models artifacts .neuron-llm
+	rm -rf $(VENV) $(VLLM_VENV) $(XLA_VENV) models artifacts .neuron-llm

@@ -12,6 +12,9 @@ import torch
 from transformers.integrations.moe import ExpertsInterface, batched_mm_experts_forward
 
 EXPERTS_NAME = "neuron_llm_static"
+"""Whichever form costs least."""
+DENSE_EXPERTS_NAME = "neuron_llm_dense"
+"""Every expert on every token: it gathers no weights, and in int32 it lowers to XLA."""
 
 # A copied weight is read, written and read again.
 _COST_OF_COPYING = 3
@@ -52,28 +55,30 @@ def run_every_expert(
 
     It costs `num_experts / num_experts_per_tok` times the arithmetic of the picked experts alone.
     """
-    tokens = hidden_states.expand(experts.num_experts, -1, -1)
     name = "gate_up_proj" if experts.has_gate else "up_proj"
-    inner = _project(experts, name, tokens)
+    inner = _project(experts, name, hidden_states[None])
     inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
     outputs = _project(experts, "down_proj", inner)
     if experts.has_post_expert_norm:
         outputs = experts.post_expert_norm(outputs)
 
-    # [num_experts, num_tokens, num_experts_per_tok]
-    is_picked = top_k_index == torch.arange(experts.num_experts)[:, None, None]
-    zero = torch.zeros((), dtype=top_k_weights.dtype)
-    weights = torch.where(is_picked, top_k_weights, zero).sum(-1, keepdim=True)
+    device = hidden_states.device
+    ids = torch.arange(experts.num_experts, dtype=torch.int32, device=device)[:, None, None]
+    zero = torch.zeros((), dtype=top_k_weights.dtype, device=device)
+    # [num_experts, num_tokens, num_experts_per_tok]: no token picks an expert twice.
+    routes = torch.where(top_k_index.to(torch.int32) == ids, top_k_weights, zero)
+    weights = routes.sum(-1, keepdim=True)
     # Not by a weight of 0: what an expert makes of a token that is not its own may be infinite.
-    weighted = torch.where(is_picked.any(-1, keepdim=True), outputs * weights, zero)
+    weighted = torch.where(weights == zero, zero, outputs * weights)
     return weighted.sum(0).to(hidden_states.dtype)
 
 
 def _project(experts: Any, name: str, tokens: torch.Tensor) -> torch.Tensor:
     """Apply a projection of each expert to its tokens, `[num_experts, num_tokens, width]`."""
     weight = getattr(experts, name)
-    outputs = torch.bmm(tokens, weight if experts.is_transposed else weight.transpose(1, 2))
+    outputs = torch.matmul(tokens, weight if experts.is_transposed else weight.transpose(1, 2))
     return outputs + getattr(experts, f"{name}_bias")[:, None] if experts.has_bias else outputs
 
 
 ExpertsInterface.register(EXPERTS_NAME, static_experts)
+ExpertsInterface.register(DENSE_EXPERTS_NAME, run_every_expert)

@@ -34,10 +34,7 @@ class BucketUsage:
     @property
     def total(self) -> PaddingCounts:
         """The sums over all graphs."""
-        total = PaddingCounts()
-        for counts in self.by_bucket.values():
-            total.add(counts)
-        return total
+        return PaddingCounts.sum_of(self.by_bucket.values())
 
     @property
     def has_decodes(self) -> bool:

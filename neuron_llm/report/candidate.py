@@ -4,50 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import Protocol
 
 from neuron_llm.scheduler.buckets import BucketSet, DecodeBucket, PrefillBucket
-from neuron_llm.scheduler.config import KVAdmission, SchedulerConfig
+from neuron_llm.scheduler.config import SchedulerConfig, SchedulerLimits
 
 
-class Limits(Protocol):
+class Limits(SchedulerLimits, Protocol):
     """What a compile plan and the settings of an artifact have in common."""
-
-    @property
-    def max_model_len(self) -> int:
-        """Prompt and output together, in tokens."""
-
-    @property
-    def max_num_seqs(self) -> int:
-        """Most requests running together."""
-
-    @property
-    def max_num_batched_tokens(self) -> int:
-        """Most tokens of one prefill step."""
-
-    @property
-    def block_size(self) -> int:
-        """Tokens of a KV block."""
-
-    @property
-    def num_blocks(self) -> int:
-        """KV blocks, the null block included."""
-
-    @property
-    def enable_prefix_caching(self) -> bool:
-        """Whether requests share the KV of equal beginnings."""
 
     @property
     def async_scheduling(self) -> bool:
         """Whether a step is scheduled while the one before it runs."""
-
-    @property
-    def kv_admission(self) -> str:
-        """`reserve` or `max_model_len`."""
-
-    @property
-    def max_consecutive_prefills(self) -> int | None:
-        """Prefill steps in a row while a decode waits; None for no bound."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +46,7 @@ class Candidate:
         Raises:
             ConfigError: the limits contradict each other or the buckets.
         """
-        scheduler = SchedulerConfig(
-            max_num_seqs=limits.max_num_seqs,
-            max_num_batched_tokens=limits.max_num_batched_tokens,
-            max_model_len=limits.max_model_len,
-            block_size=limits.block_size,
-            num_blocks=limits.num_blocks,
-            num_batched_tokens_buckets=tuple(buckets.num_batched_tokens_buckets),
-            enable_prefix_caching=limits.enable_prefix_caching,
-            kv_admission=cast(KVAdmission, limits.kv_admission),
-            max_consecutive_prefills=limits.max_consecutive_prefills,
-        )
+        scheduler = SchedulerConfig.of(limits, buckets.num_batched_tokens_buckets)
         return cls(name, scheduler, buckets, limits.async_scheduling)
 
     def with_buckets(

@@ -60,6 +60,14 @@ class PaddingCounts:
         """Time of one step in the graph, in milliseconds; None without steps or their times."""
         return self.seconds * 1e3 / self.num_uses if self.num_uses and self.seconds else None
 
+    @classmethod
+    def sum_of(cls, parts: Iterable[PaddingCounts]) -> PaddingCounts:
+        """Return the sums over several."""
+        total = cls()
+        for part in parts:
+            total.add(part)
+        return total
+
     def add(self, other: PaddingCounts) -> None:
         """Add another's sums to these."""
         for field in fields(self):
@@ -120,10 +128,7 @@ class PaddingAccount:
     @property
     def total(self) -> PaddingCounts:
         """The sums over all buckets."""
-        total = PaddingCounts()
-        for counts in self.by_bucket.values():
-            total.add(counts)
-        return total
+        return PaddingCounts.sum_of(self.by_bucket.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return every bucket's sums and those of all."""

@@ -39,10 +39,7 @@ class PrefillScore:
     @cached_property
     def total(self) -> PaddingCounts:
         """The sums over all buckets; `num_uses` counts the steps."""
-        total = PaddingCounts()
-        for counts in self.by_bucket.values():
-            total.add(counts)
-        return total
+        return PaddingCounts.sum_of(self.by_bucket.values())
 
     @property
     def num_padded_tokens(self) -> int:

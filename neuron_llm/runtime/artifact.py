@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuron_llm.backends.cpu.graph_files import DESCRIPTION_FILE, read_built_graph
+from neuron_llm.backends.graph_files import DESCRIPTION_FILE, read_built_graph
 from neuron_llm.backends.inputs import input_shapes
 from neuron_llm.backends.protocol import Session, TensorSpec, get_backend
 from neuron_llm.compile.golden import GoldenTest
@@ -104,18 +104,8 @@ class Artifact:
         Raises:
             ConfigError: the graphs do not hold what the limits allow.
         """
-        settings, buckets = self.manifest.settings, self.buckets(reproducible=reproducible)
-        return SchedulerConfig(
-            max_num_seqs=settings.max_num_seqs,
-            max_num_batched_tokens=settings.max_num_batched_tokens,
-            max_model_len=settings.max_model_len,
-            block_size=settings.block_size,
-            num_blocks=settings.num_blocks,
-            num_batched_tokens_buckets=tuple(buckets.num_batched_tokens_buckets),
-            enable_prefix_caching=settings.enable_prefix_caching,
-            kv_admission=settings.kv_admission,
-            max_consecutive_prefills=settings.max_consecutive_prefills,
-        )
+        buckets = self.buckets(reproducible=reproducible)
+        return SchedulerConfig.of(self.manifest.settings, buckets.num_batched_tokens_buckets)
 
 
 def _check_graph(directory: Path, manifest: Manifest, graph: GraphEntry, graph_file: str) -> None:

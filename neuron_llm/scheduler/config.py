@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, Self, cast
 
 from neuron_llm.errors import ConfigError
 
 KVAdmission = Literal["reserve", "max_model_len"]
+
+
+class SchedulerLimits(Protocol):
+    """Where the limits come from: a compile plan, or the settings of an artifact."""
+
+    @property
+    def max_model_len(self) -> int:
+        """Prompt and output together, in tokens."""
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Most requests running together."""
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        """Most tokens of one prefill step."""
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a KV block."""
+
+    @property
+    def num_blocks(self) -> int:
+        """KV blocks, the null block included."""
+
+    @property
+    def enable_prefix_caching(self) -> bool:
+        """Whether requests share the KV of equal beginnings."""
+
+    @property
+    def kv_admission(self) -> str:
+        """`reserve` or `max_model_len`."""
+
+    @property
+    def max_consecutive_prefills(self) -> int | None:
+        """Prefill steps in a row while a decode waits; None for no bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +86,29 @@ class SchedulerConfig:
         faults = (*self._count_faults(), *self._bucket_faults(), *self._choice_faults())
         if faults:
             raise ConfigError(f"the scheduler cannot start: {'; '.join(faults)}", faults=faults)
+
+    @classmethod
+    def of(cls, limits: SchedulerLimits, num_batched_tokens_buckets: Sequence[int]) -> Self:
+        """Return what a plan or an artifact's settings ask for.
+
+        Args:
+            limits: every limit but the buckets.
+            num_batched_tokens_buckets: the prefill graphs that are run, ascending.
+
+        Raises:
+            ConfigError: the graphs do not hold what the limits allow.
+        """
+        return cls(
+            max_num_seqs=limits.max_num_seqs,
+            max_num_batched_tokens=limits.max_num_batched_tokens,
+            max_model_len=limits.max_model_len,
+            block_size=limits.block_size,
+            num_blocks=limits.num_blocks,
+            num_batched_tokens_buckets=tuple(num_batched_tokens_buckets),
+            enable_prefix_caching=limits.enable_prefix_caching,
+            kv_admission=cast(KVAdmission, limits.kv_admission),
+            max_consecutive_prefills=limits.max_consecutive_prefills,
+        )
 
     @property
     def max_chunk_tokens(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neuron_llm.backends.cpu.graph_files import read_built_graph, write_description
+from neuron_llm.backends.graph_files import read_built_graph, write_description
 from neuron_llm.backends.protocol import ConstantSpec, TensorSpec
 from neuron_llm.errors import CompileError
 

@@ -20,9 +20,10 @@ from neuron_llm.backends.build_failure import GraphBuildError
 from neuron_llm.backends.build_pool import BuildTask, build_all
 from neuron_llm.backends.cpu import backend as cpu_backend
 from neuron_llm.backends.cpu.backend import config_key
-from neuron_llm.backends.cpu.export import export_graph, exported_key
+from neuron_llm.backends.cpu.export import export_graph
 from neuron_llm.backends.cpu.target import CpuTarget
 from neuron_llm.backends.graph_cache import GraphCache
+from neuron_llm.backends.graph_key import exported_key
 from neuron_llm.backends.protocol import GraphSpec
 from neuron_llm.compile.compiler import graph_specs
 from neuron_llm.compile.config_file import load_config
@@ -37,7 +38,8 @@ import json
 from pathlib import Path
 import neuron_llm
 from neuron_llm.backends.cpu.backend import config_key
-from neuron_llm.backends.cpu.export import export_graph, exported_key
+from neuron_llm.backends.cpu.export import export_graph
+from neuron_llm.backends.graph_key import exported_key
 from neuron_llm.backends.cpu.target import CpuTarget
 from neuron_llm.compile.compiler import graph_specs
 from neuron_llm.compile.config_file import load_config

@@ -59,7 +59,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[BuildTask]:
         taken.extend(tasks)
         raise build_error([BuildFailure(t.graph, -9, t.log, 2**30) for t in tasks], len(tasks))
 
-    monkeypatch.setattr("neuron_llm.backends.cpu.backend.build_all", kill_all)
+    monkeypatch.setattr("neuron_llm.backends.graph_builds.build_all", kill_all)
     return taken
 
 

@@ -23,15 +23,16 @@ from neuron_llm.backends.cpu.export import (
     CpuGraph,
     constant_spec,
     export_graph,
-    exported_key,
     model_constants,
 )
-from neuron_llm.backends.cpu.graph_files import CONSTANTS_FILE, GRAPH_FILE, write_description
+from neuron_llm.backends.cpu.graph_files import CONSTANTS_FILE, GRAPH_FILE
 from neuron_llm.backends.cpu.operators.library import load_library
 from neuron_llm.backends.cpu.operators.shims import shim_declarations
 from neuron_llm.backends.cpu.shared_object import SharedObject
 from neuron_llm.backends.cpu.target import CpuTarget, vector_options
 from neuron_llm.backends.graph_cache import GraphCache
+from neuron_llm.backends.graph_files import write_description
+from neuron_llm.backends.graph_key import exported_key
 from neuron_llm.backends.inputs import input_shapes
 from neuron_llm.backends.protocol import GraphSpec, TensorSpec
 from neuron_llm.errors import CompileError

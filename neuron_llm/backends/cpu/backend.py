@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuron_llm.backends.build_pool import BuildTask, build_all
 from neuron_llm.backends.cpu.environment import graph_environment, library_versions
 from neuron_llm.backends.cpu.features import cpu_features
-from neuron_llm.backends.cpu.graph_files import GRAPH_FILE, read_built_graph
+from neuron_llm.backends.cpu.graph_files import GRAPH_FILE
 from neuron_llm.backends.cpu.operators.isa import missing_features
 from neuron_llm.backends.cpu.operators.library import build_library, library_name
 from neuron_llm.backends.cpu.target import CpuTarget
+from neuron_llm.backends.graph_builds import GraphBuilder, graphs_of_job, key_parts
 from neuron_llm.backends.graph_cache import GraphCache, content_key
 from neuron_llm.backends.protocol import (
-    BuildEvent,
     BuiltGraph,
     CompileJob,
     ConstantSpec,
@@ -37,17 +36,7 @@ _CXX_COMPILER = "g++"
 
 def config_key(spec: GraphSpec, target: CpuTarget) -> str:
     """Return the first-level cache key of a graph: from its specification and target alone."""
-    return content_key(
-        {
-            "bucket": spec.bucket.name,
-            "architecture": dict(spec.architecture),
-            "dtype": spec.dtype,
-            "max_model_len": spec.max_model_len,
-            "block_size": spec.block_size,
-            "num_blocks": spec.num_blocks,
-            "environment": graph_environment(target),
-        }
-    )
+    return content_key({**key_parts(spec), "environment": graph_environment(target)})
 
 
 class CpuBackend:
@@ -70,27 +59,15 @@ class CpuBackend:
 
     def compile_graphs(self, job: CompileJob) -> list[BuiltGraph]:
         """See `Backend.compile_graphs`."""
-        cache = GraphCache(job.cache_dir)
         keys = [config_key(spec, self.target) for spec in job.specs]
-        tasks = []
-        for spec, key in zip(job.specs, keys, strict=True):
-            if cache.find(key) is not None:
-                job.on_event(BuildEvent(spec.bucket.name, "cached"))
-            else:
-                tasks.append(self._task(spec, key, cache))
-        if tasks:
+
+        def prepare() -> None:
             _require_compiler()
             self.shared_files(job.cache_dir)
-            build_all(
-                tasks,
-                num_jobs=job.num_jobs,
-                preload=["neuron_llm.backends.cpu.aot"],
-                on_event=job.on_event,
-                timeout_s=job.timeout_s,
-            )
-        directories = [cache.find(key) for key in keys]
-        assert None not in directories, "a build ended without an entry in the cache"
-        return [read_built_graph(directory) for directory in directories if directory]
+
+        return graphs_of_job(
+            job, keys, GraphBuilder(_build, self.target, "neuron_llm.backends.cpu.aot", prepare)
+        )
 
     def shared_files(self, cache_dir: Path) -> list[Path]:
         """See `Backend.shared_files`: the operator library."""
@@ -144,14 +121,6 @@ class CpuBackend:
         if missing:
             reasons.append(f"this CPU lacks {', '.join(f'`{name}`' for name in missing)}")
         return reasons
-
-    def _task(self, spec: GraphSpec, key: str, cache: GraphCache) -> BuildTask:
-        return BuildTask(
-            graph=spec.bucket.name,
-            target=_build,
-            args=(spec, key, cache.root, self.target),
-            log=cache.log_path(spec.bucket.name, key),
-        )
 
 
 def _build(spec: GraphSpec, key: str, cache_dir: Path, target: CpuTarget) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from neuron_llm.backends.cpu.operators.library import library_name
 from neuron_llm.backends.cpu.target import CpuTarget
+from neuron_llm.backends.graph_cache import sources_digest
 
-_BACKENDS_DIR = Path(__file__).resolve().parent.parent
 # Files whose text decides what is traced and how it is compiled.
 _TRACED_SOURCES = (
     "attention.py",
+    "empty_model.py",
     "experts.py",
     "graph_module.py",
     "inputs.py",
@@ -38,12 +37,9 @@ def library_versions() -> dict[str, str]:
 @cache
 def graph_environment(target: CpuTarget) -> dict[str, Any]:
     """Return the part of every cache key that does not come from the configuration."""
-    digest = hashlib.sha256()
-    for name in _TRACED_SOURCES:
-        digest.update((_BACKENDS_DIR / name).read_bytes())
     return {
         "versions": library_versions(),
         "isa_level": target.isa_level,
         "operators": library_name(target.isa_level) if target.custom_ops else None,
-        "sources": digest.hexdigest(),
+        "sources": sources_digest(_TRACED_SOURCES),
     }

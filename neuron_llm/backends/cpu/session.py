@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import mmap
-from pathlib import Path
-
 import torch
-from safetensors import safe_open
 
+from neuron_llm.backends.artifact_weights import artifact_weights, map_tensors, matching_weight
 from neuron_llm.backends.cpu.graph_files import CONSTANTS_FILE, GRAPH_FILE
 from neuron_llm.backends.cpu.operators.library import load_library
 from neuron_llm.backends.cpu.shared_object import SharedObject
 from neuron_llm.backends.inputs import GraphInputs, num_rows, torch_dtype
-from neuron_llm.backends.protocol import ConstantSpec, GraphFiles, LoadJob
-from neuron_llm.errors import ArtifactError
+from neuron_llm.backends.lazy_zeros import lazy_zeros
+from neuron_llm.backends.protocol import GraphFiles, LoadJob
 from neuron_llm.scheduler.buckets import Bucket
 
 
@@ -34,12 +30,9 @@ class CpuSession:
         shape = job.kv_cache
         cache_shape = (shape.num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
         dtype = torch_dtype(job.dtype)
-        self.key_caches = [_lazy_zeros(cache_shape, dtype) for _ in range(shape.num_layers)]
-        self.value_caches = [_lazy_zeros(cache_shape, dtype) for _ in range(shape.num_layers)]
-        weights = _map_tensors(job.weights)
-        for alias, stored in job.weight_aliases.items():
-            if stored in weights:  # Otherwise the graph that needs it says so.
-                weights[alias] = weights[stored]
+        self.key_caches = [lazy_zeros(cache_shape, dtype) for _ in range(shape.num_layers)]
+        self.value_caches = [lazy_zeros(cache_shape, dtype) for _ in range(shape.num_layers)]
+        weights = artifact_weights(job)
         self._graphs = {graph.bucket: _load_graph(graph, weights) for graph in job.graphs}
         self._logits = {
             graph.bucket: torch.zeros((num_rows(graph.bucket), job.vocab_size), dtype=dtype)
@@ -58,45 +51,14 @@ class CpuSession:
         return logits
 
 
-def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return zeros that take no memory before they are written: `torch.zeros` writes every page."""
-    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
-    return torch.frombuffer(memory, dtype=dtype).view(shape)
-
-
 def _load_graph(graph: GraphFiles, weights: dict[str, torch.Tensor]) -> SharedObject:
     own_path = graph.directory / CONSTANTS_FILE
-    tensors = {**weights, **_map_tensors(own_path)} if own_path.is_file() else weights
+    tensors = {**weights, **map_tensors(own_path)} if own_path.is_file() else weights
     shared_object = SharedObject(graph.directory / GRAPH_FILE, graph.bucket.name)
     shared_object.set_constants(
         {
-            constant.name: _matching(constant, tensors, graph.bucket.name)
+            constant.name: matching_weight(constant, tensors, graph.bucket.name)
             for constant in graph.constants
         }
     )
     return shared_object
-
-
-def _map_tensors(path: Path) -> dict[str, torch.Tensor]:
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-
-
-def _matching(
-    constant: ConstantSpec, tensors: dict[str, torch.Tensor], graph_name: str
-) -> torch.Tensor:
-    tensor = tensors.get(constant.weight)
-    needed = f"{constant.dtype} {list(constant.shape)}"
-    if tensor is None:
-        raise ArtifactError(
-            f"graph `{graph_name}` needs the weight `{constant.weight}` ({needed}), "
-            "which the artifact does not have",
-            hint="compile the artifact again",
-        )
-    found = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-    if found != needed:
-        raise ArtifactError(
-            f"weight `{constant.weight}` is {found}, but graph `{graph_name}` needs {needed}",
-            hint="compile the artifact again",
-        )
-    return tensor

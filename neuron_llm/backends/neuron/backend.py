@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuron_llm.backends.build_pool import BuildTask, build_all
-from neuron_llm.backends.cpu.graph_files import read_built_graph
+from neuron_llm.backends.graph_builds import GraphBuilder, graphs_of_job, key_parts
 from neuron_llm.backends.graph_cache import GraphCache, content_key
 from neuron_llm.backends.neuron.binding_table import GRAPH_FILE
 from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs
@@ -24,7 +23,6 @@ from neuron_llm.backends.neuron.environment import (
 from neuron_llm.backends.neuron.packages import INSTALL_LINE, install_command
 from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.protocol import (
-    BuildEvent,
     BuiltGraph,
     CompileJob,
     ConstantSpec,
@@ -67,26 +65,14 @@ class NeuronBackend:
     def compile_graphs(self, job: CompileJob) -> list[BuiltGraph]:
         """See `Backend.compile_graphs`."""
         self.target.check()
-        cache = GraphCache(job.cache_dir)
         keys = [self._config_key(spec) for spec in job.specs]
-        tasks = []
-        for spec, key in zip(job.specs, keys, strict=True):
-            if cache.find(key) is not None:
-                job.on_event(BuildEvent(spec.bucket.name, "cached"))
-            else:
-                tasks.append(self._task(spec, key, cache))
-        if tasks:
-            _require_compiler()
-            build_all(
-                tasks,
-                num_jobs=job.num_jobs,
-                preload=["neuron_llm.backends.neuron.trace"],
-                on_event=job.on_event,
-                timeout_s=job.timeout_s,
-            )
-        directories = [cache.find(key) for key in keys]
-        assert None not in directories, "a build ended without an entry in the cache"
-        return [read_built_graph(directory) for directory in directories if directory]
+        return graphs_of_job(
+            job,
+            keys,
+            GraphBuilder(
+                _build, self.target, "neuron_llm.backends.neuron.trace", _require_compiler
+            ),
+        )
 
     def shared_files(self, cache_dir: Path) -> list[Path]:
         """See `Backend.shared_files`: none."""
@@ -140,25 +126,12 @@ class NeuronBackend:
         return content_key(
             {
                 "backend": self.name,
-                "bucket": spec.bucket.name,
-                "architecture": dict(spec.architecture),
-                "dtype": spec.dtype,
-                "max_model_len": spec.max_model_len,
-                "block_size": spec.block_size,
-                "num_blocks": spec.num_blocks,
+                **key_parts(spec),
                 "segment_tokens": self.target.segment_tokens(spec.bucket),
                 "samples_greedily": self.target.samples_greedily,
                 "compiler_arguments": self.target.compiler_arguments(),
                 "environment": graph_environment(),
             }
-        )
-
-    def _task(self, spec: GraphSpec, key: str, cache: GraphCache) -> BuildTask:
-        return BuildTask(
-            graph=spec.bucket.name,
-            target=_build,
-            args=(spec, key, cache.root, self.target),
-            log=cache.log_path(spec.bucket.name, key),
         )
 
 

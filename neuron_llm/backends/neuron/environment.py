@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-_BACKENDS_DIR = Path(__file__).resolve().parent.parent
+from neuron_llm.backends.graph_cache import sources_digest
+
 # Files whose text decides what is traced and how it is compiled.
 _TRACED_SOURCES = (
+    "empty_model.py",
+    "experts.py",
     "inputs.py",
     "rotary.py",
-    "cpu/export.py",
-    "neuron/dense_experts.py",
     "neuron/export.py",
     "neuron/functional_attention.py",
     "neuron/functional_graph.py",
@@ -43,7 +42,4 @@ def installed_version(name: str) -> str | None:
 @cache
 def graph_environment() -> dict[str, Any]:
     """Return the part of every cache key that does not come from the configuration."""
-    digest = hashlib.sha256()
-    for name in _TRACED_SOURCES:
-        digest.update((_BACKENDS_DIR / name).read_bytes())
-    return {"versions": library_versions(), "sources": digest.hexdigest()}
+    return {"versions": library_versions(), "sources": sources_digest(_TRACED_SOURCES)}

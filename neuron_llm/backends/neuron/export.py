@@ -7,32 +7,27 @@ memory, and the graph is the same for every fine-tune of an architecture.
 
 from __future__ import annotations
 
-import math
-import mmap
 from typing import Any
 
 import torch
 
-# The model without weights is the CPU backend's; its file is part of the keys of CPU graphs.
-from neuron_llm.backends.cpu.export import build_model, empty_kv_cache
+from neuron_llm.backends.empty_model import build_model, empty_kv_cache
+from neuron_llm.backends.experts import DENSE_EXPERTS_NAME
 from neuron_llm.backends.inputs import input_shapes
-from neuron_llm.backends.neuron.dense_experts import DENSE_EXPERTS_NAME
+from neuron_llm.backends.lazy_zeros import lazy_zeros
 from neuron_llm.backends.neuron.functional_attention import FUNCTIONAL_ATTENTION_NAME
 from neuron_llm.backends.neuron.functional_graph import FunctionalGraph
 from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.neuron.torch_releases import core_form
 from neuron_llm.backends.protocol import GraphSpec
 
-_EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
-
 
 def functional_graph(spec: GraphSpec, target: NeuronTarget) -> FunctionalGraph:
     """Return the function of one bucket, its parameters zero."""
-    model: Any = build_model(spec, FUNCTIONAL_ATTENTION_NAME)
-    use_dense_experts(model)
+    model: Any = build_model(spec, attention=FUNCTIONAL_ATTENTION_NAME, experts=DENSE_EXPERTS_NAME)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-        parameter.data = _lazy_zeros(parameter)
+        parameter.data = lazy_zeros(parameter.shape, parameter.dtype)
     return graph_of_model(model, spec, target)
 
 
@@ -46,19 +41,6 @@ def graph_of_model(
         segment_blocks=None if segment is None else segment // spec.block_size,
         samples_greedily=target.samples_greedily,
     )
-
-
-def use_dense_experts(model: Any) -> None:
-    """Let a mixture of experts run in the form that lowers; other models stay as they are."""
-    if any(getattr(model.config, name, None) for name in _EXPERT_COUNTS):
-        model.set_experts_implementation(DENSE_EXPERTS_NAME)
-
-
-def _lazy_zeros(parameter: torch.Tensor) -> torch.Tensor:
-    """Return zeros that take no memory before they are written."""
-    memory = mmap.mmap(-1, max(math.prod(parameter.shape) * parameter.dtype.itemsize, 1))
-    zeros = torch.frombuffer(memory, dtype=parameter.dtype, count=math.prod(parameter.shape))
-    return zeros.view(parameter.shape)
 
 
 def example_inputs(spec: GraphSpec) -> tuple[torch.Tensor, ...]:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from safetensors import safe_open
 
+from neuron_llm.backends.artifact_weights import artifact_weights, matching_weight
 from neuron_llm.backends.inputs import GraphInputs, torch_dtype
 from neuron_llm.backends.neuron.binding_table import GRAPH_FILE
 from neuron_llm.backends.neuron.kv_states import KVStates
 from neuron_llm.backends.neuron.torch_releases import load_script
-from neuron_llm.backends.protocol import ConstantSpec, GraphFiles, LoadJob
+from neuron_llm.backends.protocol import GraphFiles, LoadJob
 from neuron_llm.backends.state_transfers import StateTransfers
 from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler.buckets import Bucket
@@ -36,7 +36,7 @@ class TraceSession:
     """
 
     def __init__(self, job: LoadJob) -> None:
-        weights = _read_weights(job)
+        weights = artifact_weights(job)
         self._graphs = {graph.bucket: _load_graph(graph, weights) for graph in job.graphs}
         self._states = KVStates(
             {
@@ -100,34 +100,8 @@ def _load_graph(graph: GraphFiles, weights: Mapping[str, torch.Tensor]) -> Any:
 
     module = load_script(graph.directory / GRAPH_FILE)
     torch_neuronx.replace_weights(
-        module, {c.name: _matching(c, weights, graph.bucket.name) for c in graph.constants}
+        module, {c.name: matching_weight(c, weights, graph.bucket.name) for c in graph.constants}
     )
     # Otherwise every call would carry all weights to the device.
     torch_neuronx.move_trace_to_device(module, _DEVICE_ID)
     return module
-
-
-def _read_weights(job: LoadJob) -> dict[str, torch.Tensor]:
-    with safe_open(job.weights, framework="pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    for alias, stored in job.weight_aliases.items():
-        if stored in weights:  # Otherwise the graph that needs it says so.
-            weights[alias] = weights[stored]
-    return weights
-
-
-def _matching(
-    constant: ConstantSpec, weights: Mapping[str, torch.Tensor], graph_name: str
-) -> torch.Tensor:
-    needed = f"{constant.dtype} {list(constant.shape)}"
-    tensor = weights.get(constant.weight)
-    if tensor is None:
-        found = "missing"
-    else:
-        found = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-    if tensor is None or found != needed:
-        raise ArtifactError(
-            f"weight `{constant.weight}` is {found}, but graph `{graph_name}` needs {needed}",
-            hint="compile the artifact again",
-        )
-    return tensor

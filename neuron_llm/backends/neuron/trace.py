@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 
-# The description beside a graph is the same for every backend.
-from neuron_llm.backends.cpu.export import exported_key
-from neuron_llm.backends.cpu.graph_files import write_description
 from neuron_llm.backends.graph_cache import GraphCache
+from neuron_llm.backends.graph_files import write_description
+from neuron_llm.backends.graph_key import exported_key
 from neuron_llm.backends.inputs import input_shapes
 from neuron_llm.backends.neuron.binding_table import (
     GRAPH_FILE,

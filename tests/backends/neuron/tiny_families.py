@@ -10,9 +10,10 @@ from families import FAMILIES
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from neuron_llm.backends.attention import ATTENTION_NAME
+from neuron_llm.backends.experts import DENSE_EXPERTS_NAME
 from neuron_llm.backends.graph_module import GraphModule
 from neuron_llm.backends.inputs import GraphInputs, StepTokens, decode_inputs, prefill_inputs
-from neuron_llm.backends.neuron.export import graph_of_model, use_dense_experts
+from neuron_llm.backends.neuron.export import graph_of_model
 from neuron_llm.backends.neuron.functional_attention import FUNCTIONAL_ATTENTION_NAME
 from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.protocol import GraphSpec
@@ -24,13 +25,16 @@ MAX_MODEL_LEN, BLOCK_SIZE, NUM_BLOCKS = 64, 4, 41
 PREFILL = PrefillBucket(16)
 
 
-def build_model(family: str, attention: str, *, seed: int = 0) -> Any:
+def build_model(family: str, attention: str, experts: str | None = None, *, seed: int = 0) -> Any:
     """Return a model with wide random weights, so that its tokens differ from step to step."""
     settings = dict(FAMILIES[family])
     config = AutoConfig.for_model(settings.pop("model_type"), **settings)
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(
-        config, dtype=torch.float32, attn_implementation=attention
+        config,
+        dtype=torch.float32,
+        attn_implementation=attention,
+        experts_implementation=experts,
     )
     with torch.no_grad():
         for parameter in model.parameters():
@@ -64,8 +68,7 @@ class FunctionalSession:
 
     def __init__(self, family: str, target: NeuronTarget = TARGET) -> None:
         self.family, self.target = family, target
-        self.model = build_model(family, FUNCTIONAL_ATTENTION_NAME)
-        use_dense_experts(self.model)
+        self.model = build_model(family, FUNCTIONAL_ATTENTION_NAME, DENSE_EXPERTS_NAME)
         self.kv_caches = nan_caches(self.model)
 
     @torch.inference_mode()
