@@ -41,7 +41,7 @@ def check_supported(config: Mapping[str, Any]) -> None:
         _check_text_only,
         _check_attention_in_every_layer,
         _check_plain_kv_cache,
-        _check_unquantized,
+        _check_dequantizable,
         _check_architecture,
         _check_replaceable_parts,
     ):
@@ -91,7 +91,7 @@ def _check_plain_kv_cache(config: Mapping[str, Any]) -> None:
         raise _refuse("shares one KV cache among layers", "num_kv_shared_layers")
 
 
-def _check_unquantized(config: Mapping[str, Any]) -> None:
+def _check_dequantizable(config: Mapping[str, Any]) -> None:
     quantization = config.get("quantization_config")
     if not quantization:
         return
@@ -100,6 +100,14 @@ def _check_unquantized(config: Mapping[str, Any]) -> None:
         inner = quantization.get("quantization")
         named = {**inner, **quantization} if isinstance(inner, dict) else quantization
         method = str(named.get("quant_algo") or named.get("quant_method") or method)
+    if method == "mxfp4" or (method == "fp8" and importlib.util.find_spec("accelerate")):
+        return
+    if method == "fp8":
+        raise _refuse(
+            "is quantised with fp8, and the package that expands it is not installed",
+            "quantization_config",
+            hint="install it: `pip install 'neuron-llm[fp8]'`",
+        )
     raise _refuse(
         f"is quantised with {method.lower()}",
         "quantization_config",

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import DynamicCache
 
 from neuron_llm.backends.rotary import fix_rotary_frequencies
+from neuron_llm.compile.transformers_model import load_model
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,13 @@ class Reference:
     def __init__(
         self, checkpoint: Path, dtype: torch.dtype, *, max_model_len: int | None = None
     ) -> None:
-        model = AutoModelForCausalLM.from_pretrained(
-            checkpoint,
-            dtype=dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-        )
+        model, _ = load_model(checkpoint, dtype)
         fix_rotary_frequencies(model, max_model_len)
-        self._model = model.float().eval()
+        self._model = model.eval()
+        compute_in_float32(self._model)
         self.vocab_size: int = model.config.vocab_size
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def run(self, token_ids: Sequence[int], positions: Sequence[int]) -> ReferenceSequence:
         """Return what the model makes of a sequence.
 
@@ -74,3 +70,31 @@ class Reference:
         keys = [layer.keys[0].transpose(0, 1).contiguous() for layer in cache.layers]
         values = [layer.values[0].transpose(0, 1).contiguous() for layer in cache.layers]
         return ReferenceSequence(token_ids, logits, keys, values)
+
+
+def compute_in_float32(model: torch.nn.Module) -> None:
+    """Give every module of a model its own weights in float32 while it runs, and only then.
+
+    So the model takes the memory of its checkpoint and of its largest layer in float32, where
+    `model.float()` would take twice that of a checkpoint in bfloat16.
+    """
+    for module in model.modules():
+        _WidenedModule(module)
+
+
+class _WidenedModule:
+    """The weights that a module itself holds, as they are stored and as it computes with them."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._stored = [(p, p.data) for p in module.parameters(recurse=False)]
+        if self._stored:
+            module.register_forward_pre_hook(self._widen)
+            module.register_forward_hook(self._narrow)
+
+    def _widen(self, *_: object) -> None:
+        for parameter, data in self._stored:
+            parameter.data = data.float()
+
+    def _narrow(self, *_: object) -> None:
+        for parameter, data in self._stored:
+            parameter.data = data

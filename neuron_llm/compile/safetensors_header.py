@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,28 +10,14 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
+from neuron_llm.compile.quantized_tensors import TensorInfo, expanded
+from neuron_llm.errors import ModelNotFoundError
 
 _FLOAT_DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-_QUANTIZED_DTYPES = ("F8", "F6_", "F4", "U8", "I8")
 _LFS_POINTER = b"version https://git-lfs"
 _LENGTH_BYTES = 8
 # The format's own limit.
 _MAX_HEADER_BYTES = 100_000_000
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """One tensor of a file: its name, the format's name of its dtype, and its shape."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def num_elements(self) -> int:
-        """How many numbers it holds."""
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -92,7 +77,6 @@ def read_header(path: Path) -> list[TensorInfo]:
 
     Raises:
         ModelNotFoundError: see `summarise_weights`.
-        UnsupportedModelError: see `summarise_weights`.
     """
     try:
         with path.open("rb") as file:
@@ -121,7 +105,6 @@ def read_header(path: Path) -> list[TensorInfo]:
     needed_bytes = _LENGTH_BYTES + header_bytes + data_bytes
     if actual_bytes < needed_bytes:
         raise _damaged(path, f"is cut short: {actual_bytes} of {needed_bytes} bytes")
-    _check_dtypes(path, tensors)
     try:
         # What loading checks: that each tensor has as many bytes as it needs, and has them alone.
         with safe_open(path, framework="numpy"):
@@ -130,16 +113,12 @@ def read_header(path: Path) -> list[TensorInfo]:
         raise _damaged(path, f"is no safetensors file: {error}") from error
 
 
-def _check_dtypes(path: Path, tensors: Iterable[TensorInfo]) -> None:
-    for tensor in tensors:
-        if tensor.dtype.startswith(_QUANTIZED_DTYPES):
-            raise UnsupportedModelError(
-                f"`{tensor.name}` in `{path}` is stored as {tensor.dtype}, a quantised dtype",
-                hint="give the unquantised checkpoint of the same model, or a `.gguf` file",
-            )
-
-
 def _read_tensors(model_dir: Path) -> list[TensorInfo]:
+    """The tensors of a checkpoint as loading gives them."""
+    return expanded(model_dir, _stored_tensors(model_dir))
+
+
+def _stored_tensors(model_dir: Path) -> list[TensorInfo]:
     """The tensors of the files that loading reads: one, or the shards of the index; no copies."""
     single = model_dir / "model.safetensors"
     if single.is_file():

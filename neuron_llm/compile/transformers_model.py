@@ -1,13 +1,16 @@
-"""A model as transformers builds it: its configuration, and its parameters without memory."""
+"""A model as transformers builds it: its configuration, its parameters with and without memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neuron_llm.errors import ModelNotFoundError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def load_config(directory: Path) -> Any:
@@ -53,6 +56,40 @@ def meta_model(config: Any, source: Path) -> Any:
 
     with _no_model(source), torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+
+
+def load_model(checkpoint: Path, dtype: torch.dtype) -> tuple[Any, Mapping[str, Any]]:
+    """Return the model of a Hugging Face directory with its weights, and what loading it met.
+
+    Weights of a quantised checkpoint are dequantised; others than safetensors are not read.
+
+    Args:
+        checkpoint: the directory.
+        dtype: what floating-point weights are converted to.
+
+    Raises:
+        OSError: there are no weights, or they are damaged.
+        RuntimeError: they have other shapes than the configuration says.
+        ValueError: the configuration contradicts itself.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.quantizers import AutoQuantizationConfig
+
+    quantization = getattr(load_config(checkpoint), "quantization_config", None)
+    options = {}
+    if quantization is not None:
+        dequantized = {**quantization, "dequantize": True}
+        options["quantization_config"] = AutoQuantizationConfig.from_dict(dequantized)
+    model, loading = AutoModelForCausalLM.from_pretrained(
+        checkpoint,
+        dtype=dtype,
+        use_safetensors=True,
+        local_files_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+        **options,
+    )
+    return model, loading
 
 
 @contextmanager

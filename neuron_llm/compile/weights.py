@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM
 
 from neuron_llm.backends.protocol import ConstantSpec
 from neuron_llm.backends.rotary import fix_rotary_frequencies
 from neuron_llm.compile.safetensors_writer import SafetensorsWriter
+from neuron_llm.compile.transformers_model import load_model
 from neuron_llm.errors import ArtifactError, ModelNotFoundError
 
 LayOut = Callable[[ConstantSpec, Sequence[torch.Tensor]], torch.Tensor]
@@ -108,14 +108,7 @@ def _require_finite(checkpoint: Path, tensors: Mapping[str, torch.Tensor]) -> No
 def _load(checkpoint: Path, dtype: torch.dtype) -> torch.nn.Module:
     model: torch.nn.Module
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
-            checkpoint,
-            dtype=dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        model, loading = load_model(checkpoint, dtype)
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelNotFoundError(
             f"the weights of `{checkpoint}` cannot be loaded: {_first_line(error)}",

@@ -36,8 +36,11 @@ REAL_CONFIGS = Path(__file__).parents[3] / "shared" / "data" / "configs"
             "attends within chunks (`attention_chunk_size`",
         ),
         ({"num_kv_shared_layers": 10}, "shares one KV cache among layers"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "is quantised with fp8"),
-        ({"quantization_config": {"quant_method": "mxfp4"}}, "is quantised with mxfp4"),
+        ({"quantization_config": {"quant_method": "awq"}}, "is quantised with awq"),
+        (
+            {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}},
+            "is quantised with fp8",
+        ),
         (
             {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}},
             "is quantised with nvfp4",
@@ -102,7 +105,8 @@ def test_every_real_config_gives_a_spec_or_a_refusal() -> None:
     assert billions["mistralai--Mixtral-8x7B-v0.1_config"] == 46.7
     assert specs["SmolLM2-135M_config"].head_dim == 64
     assert specs["Llama-3.2-1B-Instruct_config"].eos_token_ids == (128001, 128008, 128009)
-    assert "mxfp4" in refusals["openai--gpt-oss-20b_config"]
+    assert billions["openai--gpt-oss-20b_config"] == 20.9
+    assert "fp8" in refusals["Qwen--Qwen3-32B-FP8-Static-PerTensor_config"]
     assert "latent attention" in refusals["deepseek-ai--DeepSeek-V3_config"]
     assert "multimodal" in refusals["Qwen--Qwen3-VL-2B-Instruct_config"]
     assert "state-space" in refusals["nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16_config"]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 
+from neuron_llm.compile.quantized_tensors import TensorInfo
 from neuron_llm.compile.safetensors_header import (
-    TensorInfo,
     read_header,
     read_shapes,
     summarise_weights,
@@ -186,9 +186,12 @@ def test_lfs_pointer_is_recognised(tmp_path: Path) -> None:
     assert caught.value.hint == "run `git lfs pull` in the model's directory"
 
 
-@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "F6_E2M3", "U8", "I8", "F4"])
-def test_quantised_weights_are_refused(tmp_path: Path, dtype: str) -> None:
-    write_raw(tmp_path / "model.safetensors", {"w": entry(dtype)}, 4)
+@pytest.mark.parametrize(
+    ("dtype", "num_bytes"),
+    [("F8_E4M3", 4), ("F8_E5M2", 4), ("F6_E2M3", 3), ("U8", 4), ("I8", 4), ("F4", 2)],
+)
+def test_quantised_weights_are_refused(tmp_path: Path, dtype: str, num_bytes: int) -> None:
+    write_raw(tmp_path / "model.safetensors", {"w": entry(dtype, num_bytes)}, num_bytes)
     with pytest.raises(UnsupportedModelError, match=f"`w` in .* is stored as {dtype}"):
         summarise_weights(tmp_path)
 
