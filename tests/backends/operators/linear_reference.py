@@ -1,10 +1,13 @@
-"""Linear layers in float64, and what a result in fewer bits may differ from them."""
+"""Linear layers in float64, what a result in fewer bits may differ from them, and the operators."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+
+from neuron_llm.backends.cpu.operators.packing import pack_weight
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # The greatest relative change by rounding to nearest.
@@ -60,3 +63,45 @@ def random_case(
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's bits as integers, so that NaN equals NaN and 0 is not -0."""
     return tensor.view(torch.int32 if tensor.dtype == torch.float32 else torch.int16)
+
+
+@dataclass(frozen=True)
+class LinearOperator:
+    """One of the two operators, called with a weight as checkpoints store it.
+
+    Attributes:
+        name: in `torch.ops.neuron_llm`, and of its C function.
+        shapes: output and input features around the edges of its panels, blocks and tiles.
+        many_rows: numbers of rows around the edges of its blocks of rows.
+    """
+
+    name: str
+    shapes: tuple[tuple[int, int], ...]
+    many_rows: tuple[int, ...]
+
+    def operands(self, case: LinearCase) -> tuple[Any, ...]:
+        """Return what the operator is called with."""
+        if self.name == "linear":
+            return case.inputs, case.weight, case.bias
+        return case.inputs, pack_weight(case.weight), case.bias, case.weight.shape[0]
+
+    def call(self, *operands: Any) -> torch.Tensor:
+        """Return the operator's result."""
+        result: torch.Tensor = getattr(torch.ops.neuron_llm, self.name)(*operands)
+        return result
+
+    def run(self, case: LinearCase) -> torch.Tensor:
+        """Return the operator's result for a case."""
+        return self.call(*self.operands(case))
+
+
+# Tiles are 4 outputs and 3 or 6 rows; vectors hold 4 to 32 inputs.
+ROW_MAJOR = LinearOperator(
+    "linear", ((1, 1), (3, 7), (4, 64), (33, 95), (70, 513), (5, 2048)), (48, 49, 145)
+)
+# Panels are 32 outputs, blocks 512 words of inputs, tiles 6 or 12 rows.
+PACKED = LinearOperator(
+    "linear_packed",
+    ((1, 1), (31, 7), (32, 64), (33, 511), (70, 513), (96, 1025), (5, 2048)),
+    (144, 145, 431),
+)
