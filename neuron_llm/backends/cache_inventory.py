@@ -12,9 +12,13 @@ from typing import Literal
 
 from neuron_llm.backends.graph_cache import GraphCache
 
-EntryKind = Literal["graph", "library", "checkpoint", "log"]
+EntryKind = Literal["graph", "library", "model", "checkpoint", "log", "compiler"]
 
 _CHECKPOINTS_DIR = "checkpoints"
+COMPILER_DIR = "neuronx-cc"
+"""Where neuronx-cc works: a folder for each graph, with its input and its log."""
+JOINED_PREFIX = "nxd_model-"
+"""What the names of entries begin with that hold several graphs in one file."""
 _GRAPH_KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -23,7 +27,8 @@ class CacheEntry:
     """One thing that can be removed by itself.
 
     Attributes:
-        kind: a compiled graph, an operator library, a converted checkpoint, or the log of a build.
+        kind: a compiled graph, an operator library, a model that graphs were put together to, a
+            converted checkpoint, the log of a build, or the folder in which neuronx-cc worked.
         path: where it lies.
         size_bytes: of its files.
         last_used: when it was made or last used, in seconds since 1970.
@@ -74,6 +79,7 @@ def list_cache(root: Path) -> list[CacheEntry]:
         ("graphs", None),
         (_CHECKPOINTS_DIR, "checkpoint"),
         ("logs", "log"),
+        (COMPILER_DIR, "compiler"),
     )
     entries = []
     for folder, kind in folders:
@@ -144,7 +150,11 @@ def choose_entries(
 
 def _entry(path: Path, kind: EntryKind | None) -> CacheEntry | None:
     if kind is None:
-        kind = "graph" if _GRAPH_KEY.fullmatch(path.name) else "library"
+        kind = "library"
+        if _GRAPH_KEY.fullmatch(path.name):
+            kind = "graph"
+        elif path.name.startswith(JOINED_PREFIX):
+            kind = "model"
     try:
         files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
         size_bytes = sum(file.stat().st_size for file in files)

@@ -44,7 +44,7 @@ def list_command(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """List graphs, operator libraries, converted checkpoints and logs, with sizes and ages.
+    """List graphs, libraries, converted checkpoints, logs and what compilers left, with their ages.
 
     Example: neuron-llm cache list
     """

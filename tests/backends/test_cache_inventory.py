@@ -40,16 +40,21 @@ def test_everything_is_listed_with_its_kind_size_and_age_the_last_used_first(
     log = GraphCache(tmp_path).log_path("prefill_t8", "0" * 64)
     log.write_text("warning")
     os.utime(log, (time.time() - DAY,) * 2)
+    work_dir = tmp_path / "neuronx-cc" / "prefill_t8-000000000000"
+    work_dir.mkdir(parents=True)
+    (work_dir / "log-neuron-cc.txt").write_bytes(bytes(30))
+    os.utime(work_dir, (time.time() - DAY / 2,) * 2)
     entries = list_cache(tmp_path)
     assert [(e.kind, e.name) for e in entries] == [
         ("checkpoint", "c"),
+        ("compiler", "prefill_t8-000000000000"),
         ("log", "prefill_t8-000000000000.log"),
         ("library", "libneuron_llm_operators-x"),
         ("graph", OLD),
     ]
-    assert entries[0].size_bytes == 7 and entries[1].size_bytes == 7
-    assert entries[3].size_bytes > 100, "the list of checksums counts too"
-    assert time.time() - entries[3].last_used == pytest.approx(3 * DAY, abs=60)
+    assert [entry.size_bytes for entry in entries[:3]] == [7, 30, 7]
+    assert entries[4].size_bytes > 100, "the list of checksums counts too"
+    assert time.time() - entries[4].last_used == pytest.approx(3 * DAY, abs=60)
 
 
 def test_no_cache_is_empty_and_is_not_made(tmp_path: Path) -> None:
