@@ -19,7 +19,7 @@ help:
 	@echo "make demo   set everything up, compile SmolLM2-135M-Instruct and answer the example prompts"
 	@echo "make test   set everything up and run the test suite"
 	@echo "make test-vllm  the tests of the vLLM plug-in, in an environment of its own (3 GB)"
-	@echo "make test-xla   the Neuron graphs run as XLA modules, in an environment of its own (7 GB)"
+	@echo "make test-xla   the Neuron graphs on XLA, torch 2.9, in an environment of its own (7 GB)"
 	@echo "make prove  what takes longer than the test suite may; figures in docs/proof.md"
 	@echo "make fuzz   N=20000 random streams through both schedulers, judged"
 	@echo "make clean  remove the environment, the model and the artifacts"
@@ -63,7 +63,7 @@ $(XLA_VENV)/.ready: pyproject.toml
 	touch $@
 
 test-xla: $(XLA_VENV)/.ready
-	$(XLA_VENV)/bin/python -m pytest tests/xla
+	$(XLA_VENV)/bin/python -m pytest tests/xla tests/backends/neuron
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -74,6 +74,7 @@ types: $(VENV)/.ready
 
 prove: $(VENV)/.ready $(MODEL)
 	$(BIN)/python -m pytest -m prove --timeout 7200
+	$(MAKE) test-xla
 
 # Judged random streams, `make fuzz N=20000`.
 N ?= 5000

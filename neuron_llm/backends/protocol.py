@@ -92,7 +92,10 @@ class BuiltGraph:
     compile_seconds: float
 
 
-BuildStatus = Literal["cached", "started", "built", "failed", "retried", "verified"]
+BuildStatus = Literal[
+    "cached", "started", "built", "failed", "retried", "joining", "joined", "verified"
+]
+"""What has become of a graph; all graphs together are `joining`, where a backend joins them."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,7 @@ class LoadJob:
         kv_cache: shape of the KV cache.
         vocab_size: width of the logits.
         dtype: of the KV cache and the logits.
+        requirements: what `Backend.requirements` said when the graphs were compiled.
     """
 
     graphs: tuple[GraphFiles, ...]
@@ -167,6 +171,7 @@ class LoadJob:
     kv_cache: KVCacheShape
     vocab_size: int
     dtype: str
+    requirements: Mapping[str, Sequence[str]]
 
 
 class Session(Protocol):
@@ -186,8 +191,9 @@ class Session(Protocol):
         """Run the bucket's graph; it updates the KV cache.
 
         Returns:
-            logits `[num_seqs, vocab_size]`; rows past the real ones mean nothing, and the next
-            call may overwrite all of them.
+            logits `[num_seqs, vocab_size]`, or the most likely token of each row, `[num_seqs]`
+            int32, where graphs sample: one artifact's graphs all give the same. Rows past the real
+            ones mean nothing, and the next call may overwrite all of them.
         """
         ...
 
@@ -215,8 +221,14 @@ class Backend(Protocol):
         """
         ...
 
-    def shared_files(self, cache_dir: Path) -> list[Path]:
-        """Return what graphs built here need at run time besides themselves, such as a library.
+    def shared_files(self, job: CompileJob, built: Sequence[BuiltGraph]) -> list[Path]:
+        """Return what the graphs of a job need at run time besides themselves, such as a library.
+
+        A file's name stands for its content: two that differ have two names.
+
+        Args:
+            job: that `compile_graphs` was given.
+            built: what it returned.
 
         Raises:
             CompileError: it could not be built.
@@ -276,9 +288,9 @@ def get_backend(
         return CpuBackend(CpuTarget.choose(isa_level, custom_ops=custom_ops))
     if name == "neuron":
         from neuron_llm.backends.neuron.backend import NeuronBackend
-        from neuron_llm.backends.neuron.packages import require_torch_neuronx
+        from neuron_llm.backends.neuron.packages import require_packages
 
-        require_torch_neuronx()
+        require_packages("trace" if neuron_target is None else neuron_target.binding)
         return NeuronBackend(neuron_target)
     raise ArtifactError(
         f"backend `{name}` is not available in this version",

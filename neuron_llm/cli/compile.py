@@ -133,6 +133,7 @@ def default_cache_dir() -> Path:
 def _plan(
     console: Console, config: Path, added: Sequence[str], *, skip_weights: bool
 ) -> tuple[LoadedConfig, CompilePlan]:
+    from neuron_llm.backends.neuron.packages import installed_binding
     from neuron_llm.compile.added_buckets import with_added_buckets
     from neuron_llm.compile.config_file import load_config
     from neuron_llm.compile.hub import with_local_model
@@ -144,10 +145,10 @@ def _plan(
         loaded = with_local_model(loaded, skip_weights=skip_weights)
     model = loaded.model_spec
     assert model is not None, "the model is on this machine now"
-    plan = plan_compile(loaded, model)
+    plan = plan_compile(loaded, model, auto_binding=installed_binding())
     if added:
         loaded = with_added_buckets(loaded, plan, added)
-        plan = plan_compile(loaded, model)
+        plan = plan_compile(loaded, model, auto_binding=installed_binding())
     for warning in plan.warnings:
         console.warn(warning)
     return loaded, plan

@@ -44,6 +44,7 @@ class CompileProgress:
         self._console = console
         # When the build of each graph began; replaced as a whole, since the heartbeat reads it.
         self._building: dict[str, float] = {}
+        self._joining_since: float | None = None
         self._status = console.status("planning") if console.shows_progress else None
         self._heartbeat_s = heartbeat_s
         self._is_over = threading.Event()
@@ -83,6 +84,12 @@ class CompileProgress:
             self._console.notice(f"cached {event.graph}  {self._count}")
         elif event.status == "verified":
             self.num_verified += 1
+        elif event.status == "joining":
+            self._joining_since = time.monotonic()
+            self._console.notice(f"putting {self.num_graphs} graphs together")
+        elif event.status == "joined":
+            self._joining_since = None
+            self._console.notice(f"put them together in {event.seconds:.1f} s")
         else:
             self._building = {
                 graph: began for graph, began in self._building.items() if graph != event.graph
@@ -120,6 +127,8 @@ class CompileProgress:
         building = [f"{name} ({now - began:.0f} s)" for name, began in self._building.items()]
         if building:
             return f"compiling {', '.join(building)}  {self._count}"
+        if self._joining_since is not None:
+            return f"putting graphs together ({now - self._joining_since:.0f} s)"
         if self.num_built + self.num_cached < self.num_graphs:
             return f"compiling  {self._count}"
         return f"verifying  {self.num_verified}/{self.num_graphs}"

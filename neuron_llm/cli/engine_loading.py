@@ -60,6 +60,8 @@ def loaded_engine(
             engine = load_engine(artifact, options, on_step=record, observer=observer)
         num_graphs = len(artifact.manifest.graphs)
         console.notice(f"loaded {num_graphs} graphs in {time.perf_counter() - started:.1f} s")
+        if artifact.manifest.settings.samples_greedily:
+            console.notice("its graphs take the most likely token: `temperature` is 0")
         yield engine
     if log.failure is not None:
         reason = log.failure.strerror or str(log.failure)

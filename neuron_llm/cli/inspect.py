@@ -66,6 +66,7 @@ def render_artifact(manifest: Manifest) -> str:
         f" max_num_batched_tokens {settings.max_num_batched_tokens}",
         "KV cache": f"{settings.num_blocks} blocks of {settings.block_size} tokens",
         "dtype": settings.dtype,
+        "gives": "the most likely tokens" if settings.samples_greedily else "logits",
         "backend": manifest.backend,
         "needs": "; ".join(
             f"{name}: {' '.join(values)}" for name, values in manifest.requirements.items()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from neuron_llm.cli.counting import counted
 from neuron_llm.cli.padding_table import render_padding
-from neuron_llm.cli.report_lines import labelled, percent, section
+from neuron_llm.cli.report_lines import labelled, number, percent, section
 from neuron_llm.cli.table import render_table
 from neuron_llm.compile.config_fault import shown_bytes
 from neuron_llm.report.bucket_report import BucketReport
 from neuron_llm.report.bucket_usage import BucketUsage, UsageSource
 from neuron_llm.report.report_workload import ReportWorkload
 from neuron_llm.report.static_report import StaticReport
+from neuron_llm.runtime.distribution import PERCENTS, Distribution
 
 _USES = {
     UsageSource.LAST_RUN: "the last run here",
@@ -71,12 +72,23 @@ def render_usage(report: BucketReport) -> str:
     """Return the uses of every graph, and each kind of padding by itself."""
     usage, workload = report.usage, report.workload
     assert usage is not None and workload is not None
+    lines = _kinds(usage, workload)
+    if usage.source is UsageSource.LAST_RUN:
+        assert report.last_run is not None
+        lines += _queue_lines(report.last_run.queue_ms)
     return section(
-        f"uses: {_USES[usage.source]}",
-        render_padding(usage.by_bucket, usage.total),
-        "",
-        *_kinds(usage, workload),
+        f"uses: {_USES[usage.source]}", render_padding(usage.by_bucket, usage.total), "", *lines
     )
+
+
+def _queue_lines(queue_ms: Distribution) -> list[str]:
+    if not queue_ms.num_values:
+        return []  # A log of a version that did not note it.
+    percentiles = zip(PERCENTS, queue_ms.percentiles(PERCENTS), strict=True)
+    shares = ", ".join(f"p{share} {number(value)}" for share, value in percentiles)
+    prompts = counted(queue_ms.num_values, "prompt")
+    text = f"{prompts} waited for the first step, ms: {shares}, longest {number(queue_ms.maximum)}"
+    return [labelled("queue", text)]
 
 
 def _kinds(usage: BucketUsage, workload: ReportWorkload) -> list[str]:

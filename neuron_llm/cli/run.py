@@ -19,6 +19,7 @@ from neuron_llm.cli.options import (
 from neuron_llm.cli.sampling import generation_fields, given_flags
 from neuron_llm.cli.template import read_template
 from neuron_llm.runtime.engine_options import EngineOptions
+from neuron_llm.runtime.greedy_only import default_fields
 
 
 def run_command(
@@ -132,6 +133,7 @@ def run_command(
         raise typer.BadParameter("`--json` needs `-o FILE`: without it, stdout has the records")
     directory, manifest = choose_artifact(artifact, console)
     defaults = generation_fields(directory)
+    defaults |= default_fields(samples_greedily=manifest.settings.samples_greedily)
     chat_template = None if template is None else read_template(template)
     engine_options = EngineOptions(self_test=not no_self_test, reproducible=reproducible)
     if prompts is None:

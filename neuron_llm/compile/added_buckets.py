@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
+from neuron_llm.backends.cache_inventory import JOINED_PREFIX
 from neuron_llm.compile.bucket_rules import CONTEXT_BUCKET_MULTIPLE
 from neuron_llm.compile.config_file import LoadedConfig
 from neuron_llm.compile.config_rules import broken_rules
-from neuron_llm.compile.manifest import Manifest
+from neuron_llm.compile.manifest import FileEntry, Manifest
 from neuron_llm.compile.plan import CompilePlan
 from neuron_llm.errors import ConfigError
 from neuron_llm.scheduler.buckets import get_default_num_seqs_buckets
@@ -83,9 +85,23 @@ def extends(manifest: Manifest, other: Manifest) -> bool:
     config = without_buckets(manifest.config)
     if not graphs:
         return False
-    common = manifest.model_copy(update={"graphs": graphs, "config": config})
-    bare = other.model_copy(update={"config": without_buckets(other.config)})
+    libraries = _libraries(manifest)
+    common = manifest.model_copy(
+        update={"graphs": graphs, "config": config, "shared_files": libraries}
+    )
+    bare = other.model_copy(
+        update={"config": without_buckets(other.config), "shared_files": _libraries(other)}
+    )
     return common.identified().artifact_id == bare.identified().artifact_id
+
+
+def _libraries(manifest: Manifest) -> tuple[FileEntry, ...]:
+    """Return the shared files that are the same whatever graphs there are."""
+    return tuple(
+        file
+        for file in manifest.shared_files
+        if not PurePosixPath(file.path).name.startswith(JOINED_PREFIX)
+    )
 
 
 def _at_most(text: str, size: int, limit: int, what: str) -> int:

@@ -92,14 +92,13 @@ class CompileOptions:
 
 def neuron_target(plan: NeuronPlan) -> NeuronTarget:
     """Return what the Neuron backend compiles a plan for."""
-    sampling = plan.on_device_sampling
     return NeuronTarget(
         target=plan.target,
         logical_nc_config=plan.logical_nc_config,
         kv_segment_size_buckets=plan.kv_segment_size_buckets,
         compiler_args=plan.compiler_args,
         binding=plan.binding,
-        samples_greedily=sampling is not None,
+        samples_greedily=plan.on_device_sampling is not None,
     )
 
 
@@ -143,20 +142,20 @@ def compile_artifact(
     with GraphCache(options.cache_dir).session():
         checkpoint = resolve_checkpoint(loaded, options.cache_dir)
         check_checkpoint(checkpoint)
-        built = backend.compile_graphs(
-            CompileJob(
-                specs=graph_specs(loaded, plan),
-                cache_dir=options.cache_dir,
-                num_jobs=options.num_jobs,
-                on_event=on_event,
-                timeout_s=options.timeout_s,
-            )
+        job = CompileJob(
+            specs=graph_specs(loaded, plan),
+            cache_dir=options.cache_dir,
+            num_jobs=options.num_jobs,
+            on_event=on_event,
+            timeout_s=options.timeout_s,
         )
+        built = backend.compile_graphs(job)
+        shared_files = backend.shared_files(job, built)
         options.artifacts_dir.mkdir(parents=True, exist_ok=True)
         with artifact_scratch(options.artifacts_dir) as scratch:
             directory = scratch / plan.name
             directory.mkdir()
-            shared = _copy_shared_files(directory, backend.shared_files(options.cache_dir))
+            shared = _copy_shared_files(directory, shared_files)
             compiled = (backend, built, shared)
             manifest = _write_artifact(directory, loaded, plan, checkpoint, compiled)
             if options.verify and not obstacles:

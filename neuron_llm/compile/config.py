@@ -57,7 +57,8 @@ class NeuronConfig(BaseModel):
         logical_nc_config: physical cores in one logical core; None for the target's default.
         kv_segment_size_buckets: tokens of prior KV that a prefill graph reads at a time.
         compiler_args: handed to neuronx-cc as they are.
-        binding: how graphs get at weights and KV state.
+        binding: how graphs get at weights and KV state: each has its own (`trace`), all share them
+            (`model_builder`), or whichever the installed packages allow (`auto`).
         on_device_sampling_config: None for graphs that return logits.
     """
 

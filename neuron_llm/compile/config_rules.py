@@ -23,7 +23,10 @@ from neuron_llm.compile.config_fault import Fault, shown, shown_bytes
 from neuron_llm.compile.device import JOINABLE_TARGETS
 from neuron_llm.compile.kv_cache_plan import KVCachePlan, ceil_div, device_memory, plan_kv_cache
 from neuron_llm.compile.model_spec import DTYPE_BYTES, ModelSpec
-from neuron_llm.compile.neuron_rules import check_binding, check_compiler_args
+from neuron_llm.compile.neuron_rules import (
+    check_compiler_args,
+    check_on_device_sampling,
+)
 
 _Check = Callable[[Config, ModelSpec | None], Iterator[Fault]]
 
@@ -116,7 +119,8 @@ def _check_num_blocks(config: Config, model: ModelSpec | None) -> Iterator[Fault
             kv.budget_source,
             f"{kv.num_blocks} KV blocks cannot hold one request of `max_model_len`"
             f" ({max_model_len}), which needs {kv.needed_num_blocks} blocks of {config.block_size}"
-            f" tokens, the null block included; {_way_to_more_blocks(config, kv)}",
+            f" tokens, the null block included;"
+            f" {_way_to_more_blocks(config, kv, model.weights_bytes(dtype))}",
         )
     if kv.num_blocks * config.block_size > MAX_INT32:
         yield Fault(
@@ -127,7 +131,7 @@ def _check_num_blocks(config: Config, model: ModelSpec | None) -> Iterator[Fault
         )
 
 
-def _way_to_more_blocks(config: Config, kv: KVCachePlan) -> str:
+def _way_to_more_blocks(config: Config, kv: KVCachePlan, weights_bytes: int) -> str:
     if kv.budget_source == "num_gpu_blocks_override":
         return f"write {kv.needed_num_blocks}, or lower `max_model_len`"
     needed_bytes = kv.needed_num_blocks * kv.block_bytes
@@ -135,9 +139,14 @@ def _way_to_more_blocks(config: Config, kv: KVCachePlan) -> str:
         return f"write `{ceil_div(needed_bytes, 2**20)}MiB`, or lower `max_model_len`"
     device = device_memory(config)
     assert device is not None and kv.budget_bytes is not None, "no third budget"
+    there = (
+        f"of the {shown_bytes(device.usable_bytes)} to use, a logical core of {device.target} has"
+        f" {shown_bytes(kv.budget_bytes)} for them beside {shown_bytes(weights_bytes)} of weights"
+    )
+    if weights_bytes >= device.usable_bytes:
+        return f"{there}; give a smaller model"
     return (
-        f"a logical core of {device.target} has {shown_bytes(kv.budget_bytes)} for them beside the"
-        f" weights, and they take {shown_bytes(needed_bytes)}; lower `max_model_len`, or give a"
+        f"{there}, and they take {shown_bytes(needed_bytes)}; lower `max_model_len`, or give a"
         " smaller model"
     )
 
@@ -228,5 +237,5 @@ RULES = (
     Rule(("backend", *_in_neuron_config(*NEURON_ONLY_KEYS)), _check_backend_keys),
     Rule(_in_neuron_config("target", "logical_nc_config"), _check_logical_cores),
     Rule(_in_neuron_config("compiler_args"), check_compiler_args),
-    Rule(_in_neuron_config("binding"), check_binding),
+    Rule(("backend", *_in_neuron_config("on_device_sampling_config")), check_on_device_sampling),
 )

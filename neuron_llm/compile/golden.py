@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,6 +22,9 @@ from neuron_llm.backends.protocol import Session
 from neuron_llm.compile.manifest import GoldenEntry, Manifest
 from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler.buckets import Bucket, PrefillBucket
+
+if TYPE_CHECKING:
+    from neuron_llm.compile.reference import Reference
 
 _NUM_CANDIDATES = 8
 _MAX_PROMPT_LEN = 12
@@ -40,16 +44,19 @@ class GoldenTest:
         self._settings = manifest.settings
         self._prefill = min(manifest.buckets.prefill)
 
-    def record(self, seed: int = 0) -> GoldenEntry:
-        """Return the prompt of several that leads most clearly, and its tokens."""
+    def record(self, reference: Reference, seed: int = 0) -> GoldenEntry:
+        """Return a prompt and its tokens: of several, the one whose tokens lead most clearly.
+
+        Args:
+            reference: the model, which says by how much; graphs may give tokens alone.
+            seed: of the prompts.
+        """
         rng = random.Random(seed)
         length = min(_MAX_PROMPT_LEN, self._prefill.num_tokens, self._settings.max_model_len - 1)
         vocabulary = range(self._manifest.model.vocab_size)
         candidates = [rng.choices(vocabulary, k=length) for _ in range(_NUM_CANDIDATES)]
-        runs = [(prompt, self._run(prompt)) for prompt in candidates]
-        prompt, best = max(runs, key=lambda run: min(lead for _, lead in run[1].values()))
-        tokens = {name: token for name, (token, _) in best.items()}
-        return GoldenEntry(prompt_token_ids=tuple(prompt), tokens=tokens)
+        prompt = max(candidates, key=lambda candidate: _lead(reference, candidate))
+        return GoldenEntry(prompt_token_ids=tuple(prompt), tokens=self._run(prompt))
 
     def check(self) -> None:
         """Compare with what was recorded, if anything was; a graph that was removed is not missed.
@@ -60,7 +67,7 @@ class GoldenTest:
         golden = self._manifest.golden
         if golden is None:
             return
-        found = {name: token for name, (token, _) in self._run(golden.prompt_token_ids).items()}
+        found = self._run(golden.prompt_token_ids)
         differing = [
             f"`{name}` gives token {found[name]} instead of {token}"
             for name, token in golden.tokens.items()
@@ -73,14 +80,9 @@ class GoldenTest:
                 hint="compile it again on this machine; `--no-self-test` runs it as it is",
             )
 
-    def _run(self, prompt: Sequence[int]) -> dict[str, tuple[int, float]]:
-        """Return each call's most likely token, and by how much it leads."""
-        results = {}
-        for name, bucket, tokens in self._calls(prompt):
-            highest = self._logits(bucket, tokens).topk(2)
-            first, second = highest.values.tolist()
-            results[name] = (int(highest.indices[0]), first - second)
-        return results
+    def _run(self, prompt: Sequence[int]) -> dict[str, int]:
+        """Return each call's most likely token."""
+        return {name: self._token(bucket, rows) for name, bucket, rows in self._calls(prompt)}
 
     def _calls(self, prompt: Sequence[int]) -> Iterator[tuple[str, Bucket, StepTokens]]:
         """Yield the calls in order: later ones read the KV of earlier ones."""
@@ -93,13 +95,27 @@ class GoldenTest:
             rest = StepTokens(prompt[half:], half, table)
             yield f"{prefill.name}, second chunk", prefill, rest
         for decode in self._manifest.buckets.decode:
-            yield decode.name, decode, StepTokens(prompt[:1], len(prompt), table)
+            yield decode.name, decode, StepTokens(_continued(prompt)[-1:], len(prompt), table)
 
-    def _logits(self, bucket: Bucket, tokens: StepTokens) -> torch.Tensor:
+    def _token(self, bucket: Bucket, tokens: StepTokens) -> int:
         size = self._settings.block_size
         if isinstance(bucket, PrefillBucket):
             length = self._settings.max_model_len
             inputs = prefill_inputs(bucket, tokens, max_model_len=length, block_size=size)
         else:
             inputs = decode_inputs(bucket, [tokens], block_size=size)
-        return self._session.execute(bucket, inputs)[0].float()
+        row = self._session.execute(bucket, inputs)[0]
+        return int(row if self._settings.samples_greedily else row.argmax())
+
+
+def _continued(prompt: Sequence[int]) -> list[int]:
+    """Return the prompt and the token that is decoded behind it: its first one again."""
+    return [*prompt, prompt[0]]
+
+
+def _lead(reference: Reference, prompt: Sequence[int]) -> float:
+    """Return by how much the most likely token leads, where it leads least."""
+    positions = [len(prompt) - 1, len(prompt)]
+    logits = reference.run(_continued(prompt), positions).logits
+    highest = torch.stack([logits[position].topk(2).values for position in positions])
+    return (highest[:, 0] - highest[:, 1]).min().item()

@@ -40,6 +40,7 @@ def load_job(directory: Path, manifest: Manifest) -> LoadJob:
         ),
         vocab_size=model.vocab_size,
         dtype=settings.dtype,
+        requirements=manifest.requirements,
     )
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket, PrefillBucket
 
@@ -98,7 +105,11 @@ class GraphEntry(Entry):
 
 
 class RuntimeSettings(Entry):
-    """What the scheduler and the runner need to know; resolved, nothing is left to defaults."""
+    """What the scheduler and the runner need to know; resolved, nothing is left to defaults.
+
+    `samples_greedily`, whether graphs give tokens instead of logits, is written only if they do:
+    the manifests of all others, and their ids, are what they were before it came to be.
+    """
 
     dtype: Literal["float32", "bfloat16", "float16"]
     max_model_len: Count
@@ -110,6 +121,14 @@ class RuntimeSettings(Entry):
     async_scheduling: bool
     kv_admission: Literal["reserve", "max_model_len"]
     max_consecutive_prefills: Count | None
+    samples_greedily: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        if not self.samples_greedily:
+            del fields["samples_greedily"]
+        return fields
 
 
 class ModelEntry(Entry):

@@ -8,6 +8,7 @@ from neuron_llm.compile.config_fault import shown_bytes
 from neuron_llm.compile.kv_cache_plan import KVCachePlan
 from neuron_llm.compile.manifest import Manifest
 from neuron_llm.compile.model_spec import DTYPE_BYTES, ModelSpec
+from neuron_llm.compile.neuron_code import CodeEstimate
 from neuron_llm.scheduler.buckets import Bucket, BucketSet, PrefillBucket
 
 _FLOAT32_BYTES = 4
@@ -56,10 +57,14 @@ class GraphMemory:
     Attributes:
         name: the bucket's name.
         activation_bytes: estimated peak of the values between the layers.
+        num_instructions: estimated; None where code is no matter of the device's memory.
+        code_bytes: estimated likewise.
     """
 
     name: str
     activation_bytes: int
+    num_instructions: int | None = None
+    code_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,9 @@ class MemoryPlan:
         kv_cache_formula: the factors of `kv_cache_bytes`, in words.
         graphs: one entry per bucket. One graph runs at a time, so they share one peak.
         activation_bytes: the greatest of the graphs' estimates.
-        total_bytes: all copies of weights and KV cache, and that greatest estimate.
+        total_bytes: all copies of weights and KV cache, that greatest estimate, and code.
         num_copies: of weights and KV cache: 1 where all graphs share them, or one for each graph.
+        code_bytes: of all graphs, estimated; 0 where it is no matter of the device's memory.
     """
 
     weights_bytes: int
@@ -83,6 +89,12 @@ class MemoryPlan:
     activation_bytes: int
     total_bytes: int
     num_copies: int = 1
+    code_bytes: int = 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """What it would be with one copy of weights and KV cache."""
+        return self.total_bytes - (self.num_copies - 1) * (self.weights_bytes + self.kv_cache_bytes)
 
     @property
     def contributors(self) -> list[tuple[str, int]]:
@@ -93,6 +105,7 @@ class MemoryPlan:
             (f"weights{times}", self.num_copies * self.weights_bytes),
             (f"KV cache{times}", self.num_copies * self.kv_cache_bytes),
             (f"activations of {largest.name}", self.activation_bytes),
+            *([("code", self.code_bytes)] if self.code_bytes else []),
         ]
         return sorted(parts, key=lambda part: -part[1])
 
@@ -104,6 +117,7 @@ def plan_memory(
     *,
     num_gathered_keys: int | None,
     num_copies: int = 1,
+    code: CodeEstimate | None = None,
 ) -> MemoryPlan:
     """Return the memory that an artifact of these buckets needs to run.
 
@@ -114,23 +128,30 @@ def plan_memory(
         num_gathered_keys: keys that a prefill graph copies out of the cache at a time; None where
             attention reads the cache in place, in prefill and decode.
         num_copies: of weights and KV cache, see `MemoryPlan`.
+        code: of the graphs, where it lies in the device's memory.
     """
     graphs = tuple(
         GraphMemory(
-            bucket.name, estimate_activation_bytes(bucket, model, kv_cache.dtype, num_gathered_keys)
+            bucket.name,
+            estimate_activation_bytes(bucket, model, kv_cache.dtype, num_gathered_keys),
+            None if code is None else code.num_instructions[bucket.name],
+            None if code is None else code.code_bytes(bucket.name),
         )
         for bucket in buckets.all
     )
     activation_bytes = max(graph.activation_bytes for graph in graphs)
     weights_bytes = model.weights_bytes(kv_cache.dtype)
+    code_bytes = 0 if code is None else code.total_bytes
+    held_bytes = num_copies * (weights_bytes + kv_cache.kv_cache_bytes)
     return MemoryPlan(
         weights_bytes=weights_bytes,
         kv_cache_bytes=kv_cache.kv_cache_bytes,
         kv_cache_formula=kv_cache.formula,
         graphs=graphs,
         activation_bytes=activation_bytes,
-        total_bytes=num_copies * (weights_bytes + kv_cache.kv_cache_bytes) + activation_bytes,
+        total_bytes=held_bytes + activation_bytes + code_bytes,
         num_copies=num_copies,
+        code_bytes=code_bytes,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neuron_llm.backends.neuron.target import option_name
-from neuron_llm.compile.config import Config
+from neuron_llm.compile.config import Config, OnDeviceSamplingConfig
 from neuron_llm.compile.config_fault import Fault, shown
 from neuron_llm.compile.model_spec import ModelSpec
 
@@ -39,10 +39,21 @@ def check_compiler_args(config: Config, _: ModelSpec | None) -> Iterator[Fault]:
             )
 
 
-def check_binding(config: Config, _: ModelSpec | None) -> Iterator[Fault]:
-    """Of the ways to the weights and the KV state, one is there."""
-    if config.backend == "neuron" and config.neuron_config.binding == "model_builder":
+def check_on_device_sampling(config: Config, _: ModelSpec | None) -> Iterator[Fault]:
+    """Of the ways to choose a token in the graph, the most likely one is there."""
+    sampling = config.neuron_config.on_device_sampling_config
+    key = "neuron_config.on_device_sampling_config"
+    if config.backend != "neuron" or sampling is None:
+        return
+    if not sampling.all_greedy:
         yield Fault(
-            "neuron_config.binding",
-            "model_builder is not available in this version; write `trace`, or remove the key",
+            key,
+            "without `all_greedy: true` the device draws tokens, which is not available in this"
+            " version; write `all_greedy: true`, or remove the key: then the host draws",
+        )
+    elif sampling.max_top_k != OnDeviceSamplingConfig.model_fields["max_top_k"].default:
+        yield Fault(
+            f"{key}.max_top_k",
+            f"{sampling.max_top_k} would bound what is drawn from, and with `all_greedy` nothing"
+            " is drawn; remove the key",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neuron_llm.backends.neuron.target import MODEL_BUILDER, Binding
 from neuron_llm.compile.bucket_rules import resolve_max_model_len
 from neuron_llm.compile.config import Config
 from neuron_llm.compile.config_fault import Fault, config_error, shown_bytes
@@ -13,8 +14,9 @@ from neuron_llm.compile.coverage import ReachableShapes, UnreachableBucket
 from neuron_llm.compile.kv_cache_plan import KVCachePlan, device_memory, plan_kv_cache
 from neuron_llm.compile.memory import MemoryPlan, plan_memory
 from neuron_llm.compile.model_spec import ModelSpec
+from neuron_llm.compile.neuron_code import estimate_code
 from neuron_llm.compile.plan_buckets import plan_buckets, plan_shapes
-from neuron_llm.compile.plan_warnings import plan_warnings, rope_warnings
+from neuron_llm.compile.plan_warnings import neuron_warnings, plan_warnings, rope_warnings
 from neuron_llm.scheduler.buckets import BucketSet
 
 
@@ -35,7 +37,7 @@ class NeuronPlan:
     logical_nc_config: int
     kv_segment_size_buckets: tuple[int, ...]
     compiler_args: tuple[str, ...]
-    binding: str
+    binding: Binding
     on_device_sampling: OnDeviceSampling | None
 
 
@@ -87,9 +89,22 @@ class CompilePlan:
     neuron: NeuronPlan | None
     warnings: tuple[str, ...]
 
+    @property
+    def samples_greedily(self) -> bool:
+        """Whether graphs give the most likely token instead of the logits."""
+        return self.neuron is not None and self.neuron.on_device_sampling is not None
 
-def plan_compile(loaded: LoadedConfig, model: ModelSpec) -> CompilePlan:
+
+def plan_compile(
+    loaded: LoadedConfig, model: ModelSpec, *, auto_binding: Binding = "trace"
+) -> CompilePlan:
     """Return what compiling this config for this model means.
+
+    Args:
+        loaded: the config.
+        model: sizes of its model.
+        auto_binding: what `neuron_config.binding: auto` means, see `installed_binding`. The
+            number of KV blocks does not depend on it.
 
     Raises:
         ConfigError: rules that only the model could decide, or more memory than the device has.
@@ -102,12 +117,12 @@ def plan_compile(loaded: LoadedConfig, model: ModelSpec) -> CompilePlan:
     kv_cache = plan_kv_cache(config, model, max_model_len=max_model_len, dtype=dtype)
     shapes = plan_shapes(config, max_model_len, kv_cache.num_usable_blocks)
     buckets, unreachable = plan_buckets(config, max_model_len, shapes)
-    num_gathered_keys = _num_gathered_keys(config, max_model_len)
-    # Separately traced Neuron graphs share neither weights nor KV state.
-    num_copies = len(buckets.all) if config.backend == "neuron" else 1
-    memory = plan_memory(
-        buckets, model, kv_cache, num_gathered_keys=num_gathered_keys, num_copies=num_copies
-    )
+    neuron = _plan_neuron(config, auto_binding)
+    if neuron is None:
+        # The operators read the cache in place.
+        memory = plan_memory(buckets, model, kv_cache, num_gathered_keys=None)
+    else:
+        memory = _plan_neuron_memory(neuron, buckets, model, kv_cache, max_model_len)
     _check_device_memory(loaded, memory)
     return CompilePlan(
         name=loaded.name,
@@ -121,10 +136,11 @@ def plan_compile(loaded: LoadedConfig, model: ModelSpec) -> CompilePlan:
         shapes=shapes,
         kv_cache=kv_cache,
         memory=memory,
-        neuron=_plan_neuron(config),
+        neuron=neuron,
         warnings=(
             *plan_warnings(config, shapes, kv_cache, unreachable),
             *rope_warnings(model, max_model_len),
+            *neuron_warnings(config, memory),
         ),
         backend=config.backend,
         max_num_seqs=config.max_num_seqs,
@@ -143,11 +159,27 @@ def _check_rules(loaded: LoadedConfig, model: ModelSpec) -> None:
         raise config_error(str(loaded.path), faults, loaded.lines)
 
 
-def _num_gathered_keys(config: Config, max_model_len: int) -> int | None:
-    """The CPU operators read the cache in place; a Neuron prefill gathers a segment at a time."""
-    if config.backend == "cpu":
-        return None
-    return max(config.neuron_config.kv_segment_size_buckets or (max_model_len,))
+def _plan_neuron_memory(
+    neuron: NeuronPlan,
+    buckets: BucketSet,
+    model: ModelSpec,
+    kv_cache: KVCachePlan,
+    max_model_len: int,
+) -> MemoryPlan:
+    """A prefill gathers a segment at a time; separately traced graphs have copies of their own."""
+    return plan_memory(
+        buckets,
+        model,
+        kv_cache,
+        num_gathered_keys=max(neuron.kv_segment_size_buckets or (max_model_len,)),
+        num_copies=1 if neuron.binding == MODEL_BUILDER else len(buckets.all),
+        code=estimate_code(
+            buckets,
+            model,
+            max_model_len=max_model_len,
+            num_physical_cores=neuron.logical_nc_config,
+        ),
+    )
 
 
 def _check_device_memory(loaded: LoadedConfig, memory: MemoryPlan) -> None:
@@ -155,17 +187,33 @@ def _check_device_memory(loaded: LoadedConfig, memory: MemoryPlan) -> None:
     if device is None or memory.total_bytes <= device.usable_bytes:
         return
     parts = ", ".join(f"{name} {shown_bytes(num_bytes)}" for name, num_bytes in memory.contributors)
+    num_graphs = len(memory.graphs)
     fault = Fault(
         "neuron_config.target",
         f"a logical core of {device.target} has {shown_bytes(device.usable_bytes)} to use, and"
-        f" {shown_bytes(memory.total_bytes)} are needed for {memory.num_copies} graphs ({parts});"
-        " give fewer buckets, since every graph has its own weights and KV cache on the device,"
-        " lower `kv_cache_memory`, `max_model_len` or the largest bucket, or give a smaller model",
+        f" {shown_bytes(memory.total_bytes)} are needed for {num_graphs} graphs ({parts});"
+        f" {_way_to_fit(memory, device.usable_bytes)}",
     )
     raise config_error(str(loaded.path), [fault], loaded.lines)
 
 
-def _plan_neuron(config: Config) -> NeuronPlan | None:
+def _way_to_fit(memory: MemoryPlan, usable_bytes: int) -> str:
+    smaller = (
+        "lower `kv_cache_memory`, `max_model_len` or the largest bucket, or give a smaller model"
+    )
+    if memory.num_copies == 1:
+        return smaller
+    if memory.shared_bytes <= usable_bytes:
+        return (
+            "write `binding: model_builder`, under which all graphs share one copy and"
+            f" {shown_bytes(memory.shared_bytes)} are needed, or give fewer buckets"
+        )
+    return (
+        f"with `binding: model_builder` it would be {shown_bytes(memory.shared_bytes)}; {smaller}"
+    )
+
+
+def _plan_neuron(config: Config, auto_binding: Binding) -> NeuronPlan | None:
     device, neuron = device_memory(config), config.neuron_config
     if device is None:
         return None
@@ -175,6 +223,6 @@ def _plan_neuron(config: Config) -> NeuronPlan | None:
         logical_nc_config=device.logical_nc_config,
         kv_segment_size_buckets=neuron.kv_segment_size_buckets or (),
         compiler_args=neuron.compiler_args,
-        binding=neuron.binding,
+        binding=auto_binding if neuron.binding == "auto" else neuron.binding,
         on_device_sampling=OnDeviceSampling(**sampling.model_dump()) if sampling else None,
     )

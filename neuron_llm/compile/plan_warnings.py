@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neuron_llm.compile.config import Config
+from neuron_llm.compile.config import AUTO, Config
 from neuron_llm.compile.coverage import ReachableShapes, UnreachableBucket
 from neuron_llm.compile.kv_cache_plan import NUM_NULL_BLOCKS, KVCachePlan
+from neuron_llm.compile.memory import MemoryPlan
 from neuron_llm.compile.model_spec import ModelSpec
+from neuron_llm.compile.neuron_code import MAX_INSTRUCTIONS
 
 
 def plan_warnings(
@@ -34,6 +36,24 @@ def rope_warnings(model: ModelSpec, max_model_len: int) -> tuple[str, ...]:
         f" those of at most {length} tokens may be answered better with the short ones:"
         f" `max_model_len: {length}`",
     )
+
+
+def neuron_warnings(config: Config, memory: MemoryPlan) -> Iterator[str]:
+    """Yield what `binding: auto` has come to, and which graphs may be too long to compile."""
+    if config.neuron_config.binding == AUTO and memory.num_copies > 1:
+        yield (
+            "`binding: auto` is `trace`, since neuronx-distributed is not installed here: each of"
+            f" {memory.num_copies} graphs has its own weights and KV cache on the device;"
+            " `binding: model_builder` has them once"
+        )
+    for graph in memory.graphs:
+        if graph.num_instructions is not None and graph.num_instructions > MAX_INSTRUCTIONS:
+            yield (
+                f"{graph.name} may be too long for neuronx-cc: about"
+                f" {graph.num_instructions / 10**6:.1f} million instructions, by an estimate, and"
+                f" graphs of more than {MAX_INSTRUCTIONS // 10**6} million were refused; give a"
+                " smaller bucket or a smaller `max_model_len`"
+            )
 
 
 def _prefix_caching_warnings(config: Config, shapes: ReachableShapes) -> Iterator[str]:

@@ -14,6 +14,7 @@ from neuron_llm.compile.verification_cases import Lengths
 from neuron_llm.errors import ArtifactError
 
 if TYPE_CHECKING:
+    from neuron_llm.compile.reference import Reference
     from neuron_llm.compile.verification import Verifier
 
 
@@ -46,29 +47,37 @@ def verified(
         from neuron_llm.compile.golden import GoldenTest
 
         session = get_backend(manifest.backend).load(load_job(directory, manifest))
-        verifier = _verifier(session, manifest, checkpoint)
+        reference = _reference(manifest, checkpoint)
+        verifier = _verifier(session, manifest, reference)
         for graph in pending:
             started = time.perf_counter()
             verdict = asdict(verifier.verify(graph.bucket))
             verdicts[graph.graph_key] = VerificationEntry(**verdict, tolerance=verifier.tolerance)
             on_event(BuildEvent(graph.name, "verified", time.perf_counter() - started))
-        golden = GoldenTest(session, manifest).record()
+        golden = GoldenTest(session, manifest).record(reference)
     graphs = [g.model_copy(update={"verification": verdicts[g.graph_key]}) for g in manifest.graphs]
     return manifest.model_copy(update={"graphs": tuple(graphs), "golden": golden})
 
 
-def _verifier(session: Session, manifest: Manifest, checkpoint: Path) -> Verifier:
+def _reference(manifest: Manifest, checkpoint: Path) -> Reference:
     from neuron_llm.backends.inputs import torch_dtype
     from neuron_llm.compile.reference import Reference
+
+    dtype = torch_dtype(manifest.settings.dtype)
+    return Reference(checkpoint, dtype, max_model_len=manifest.settings.max_model_len)
+
+
+def _verifier(session: Session, manifest: Manifest, reference: Reference) -> Verifier:
     from neuron_llm.compile.verification import Verifier
 
     settings = manifest.settings
     return Verifier(
         session,
-        Reference(checkpoint, torch_dtype(settings.dtype), max_model_len=settings.max_model_len),
+        reference,
         manifest.buckets,
         Lengths(settings.max_model_len, settings.block_size, settings.num_blocks - 1),
         dtype=settings.dtype,
+        samples_greedily=settings.samples_greedily,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from neuron_llm.backends.neuron.generation import runs_graphs_of
 from neuron_llm.backends.protocol import get_backend
 from neuron_llm.compile.config_fault import shown_bytes
 from neuron_llm.compile.manifest import (
@@ -26,8 +27,6 @@ from neuron_llm.errors import ArtifactError
 
 _COMPILE_HERE = "compile it on this machine: `neuron-llm compile CONFIG`"
 _COPY_AGAIN = "copy the artifact again, or compile it again: `neuron-llm compile CONFIG`"
-# Chips that run each other's graphs.
-_SAME_CORES = {"trn1": "inf2", "trn1n": "inf2"}
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ def _target_findings(manifest: Manifest, devices: Sequence[Device]) -> list[Find
         hint = "run it on an instance with Neuron devices"
         return [obstacle("target", f"compiled for `{target}`, but there is no device", hint=hint)]
     here = {device.target for device in devices if device.target is not None}
-    if {_SAME_CORES.get(name, name) for name in here} == {_SAME_CORES.get(target, target)}:
+    if here and all(runs_graphs_of(name, target) for name in here):
         return [ok("target", f"`{target}`, as the devices are")]
     shown = " and ".join(f"`{name}`" for name in sorted(here)) or "of an unknown kind"
     text = f"compiled for `{target}`, but the devices are {shown}"

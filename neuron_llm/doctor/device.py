@@ -6,19 +6,15 @@ import contextlib
 import re
 from dataclasses import dataclass
 
+from neuron_llm.backends.neuron.generation import CHIPS, target_of_instance
 from neuron_llm.compile.device import DeviceMemory
 from neuron_llm.doctor.host import Host
 from neuron_llm.doctor.neuron_ls import ListedDevice, ListedProcess
 from neuron_llm.doctor.whole_number import whole_number
 
-# What can be compiled for, and the chip's name.
-_CHIPS = {"inf2": "Inferentia2", "trn1": "Trainium", "trn2": "Trainium2", "trn3": "Trainium3"}
-
 SYSFS_DEVICES = "/sys/devices/virtual/neuron_device"
 _NODE_NAME = re.compile(r"neuron([0-9]{1,6})")
 _CORE_NAME = re.compile(r"neuron_core[0-9]+")
-# The generation of an instance: its type is such as `inf2.xlarge`, sysfs says `Inf2`.
-_INSTANCE_TYPE = re.compile(r"(inf|trn)\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ def read_device(host: Host, index: int, listed: ListedDevice | None, *, has_node
         memory_bytes = DeviceMemory(target, num_physical_cores).total_bytes
     return Device(
         index=index,
-        name=host.read(f"{folder}/info/architecture/device_name") or _CHIPS.get(target or ""),
+        name=host.read(f"{folder}/info/architecture/device_name") or CHIPS.get(target or ""),
         target=target,
         num_cores=(listed.num_cores if listed else None) or num_physical_cores,
         logical_nc_config=listed.logical_nc_config if listed else None,
@@ -87,18 +83,6 @@ def read_device(host: Host, index: int, listed: ListedDevice | None, *, has_node
         processes=listed.processes if listed else (),
         has_node=has_node,
     )
-
-
-def target_of_instance(instance_type: str | None) -> str | None:
-    """Return the target of an instance type: of `trn2.48xlarge` and of `Trn2`, `trn2`."""
-    match = _INSTANCE_TYPE.match(instance_type or "")
-    target = match.group().lower() if match else None
-    return target if target in _CHIPS else None
-
-
-def is_neuron_instance(instance_type: str | None) -> bool:
-    """Return whether an EC2 instance of the type has Neuron devices."""
-    return _INSTANCE_TYPE.match(instance_type or "") is not None
 
 
 def _num_physical_cores(host: Host, folder: str) -> int | None:

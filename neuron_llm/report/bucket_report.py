@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neuron_llm.report.bucket_usage import BucketUsage
+from neuron_llm.report.last_run import LastRun
 from neuron_llm.report.padding import PaddingCounts
 from neuron_llm.report.prefill_advice import PrefillAdvice
 from neuron_llm.report.report_workload import ReportWorkload
@@ -26,7 +27,7 @@ class BucketReport:
     Attributes:
         subject: whose graphs they are.
         static: what can be said without a workload.
-        run_started_at: when the last run began, as ISO 8601; None if there was none.
+        last_run: of the subject; None if there was none.
         workload: None if there is none.
         usage: of each graph by the workload; None if there is none.
         prefill: None without a request that can run.
@@ -36,7 +37,7 @@ class BucketReport:
 
     subject: ReportSubject
     static: StaticReport
-    run_started_at: str | None = None
+    last_run: LastRun | None = None
     workload: ReportWorkload | None = None
     usage: BucketUsage | None = None
     prefill: PrefillAdvice | None = None
@@ -46,14 +47,13 @@ class BucketReport:
     def to_json(self) -> dict[str, Any]:
         """Return one document, units in the keys, null where there is nothing to say."""
         buckets = self.subject.plan.buckets.num_batched_tokens_buckets
-        run = self.run_started_at
         return {
             "schema_version": 1,
             "artifact": None if self.subject.artifact_id is None else str(self.subject.path),
             "artifact_id": self.subject.artifact_id,
             "config": str(self.subject.path) if self.subject.artifact_id is None else None,
             "backend": self.subject.plan.backend,
-            "last_run": None if run is None else {"started_at": run},
+            "last_run": self.last_run and self.last_run.to_json(),
             "usage_source": self.usage and self.usage.source.value,
             "graphs": self.graphs_json(),
             "total": self.usage.total.to_json() if self.usage else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from neuron_llm.report.logged_prompts import LoggedPrompts
 from neuron_llm.report.padding import PaddingAccount
@@ -12,6 +13,7 @@ from neuron_llm.report.roofline import DEFAULT_STEP_OVERHEAD_S
 from neuron_llm.report.run_log import STATE_DIR, RunHeader, last_run_path
 from neuron_llm.report.run_log_reader import RunLogReader
 from neuron_llm.report.step_times import MeasuredStepTimes
+from neuron_llm.runtime.distribution import Distribution
 from neuron_llm.scheduler.buckets import BucketSet
 from neuron_llm.scheduler.step_record import StepRecord
 
@@ -24,12 +26,15 @@ class LastRun:
         header: when it was.
         account: its steps, by graph.
         prompts: its prompts.
+        queue_ms: how long each prompt waited from its arrival to the begin of its first step; empty
+            in a log of a version that did not note it.
         step_times: of its graphs, with what the host usually adds to a step.
     """
 
     header: RunHeader
     account: PaddingAccount
     prompts: LoggedPrompts
+    queue_ms: Distribution
     step_times: MeasuredStepTimes
 
     @property
@@ -37,6 +42,10 @@ class LastRun:
         """Whether there were prefills and decodes, so that any graph's time can be estimated."""
         used = [bucket for bucket, counts in self.account.by_bucket.items() if counts.num_uses]
         return len({type(bucket) for bucket in used}) == 2
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is in no other part of a report as JSON keys and values."""
+        return {"started_at": self.header.started_at, "queue_ms": self.queue_ms.to_json()}
 
 
 def read_last_run(
@@ -50,19 +59,21 @@ def read_last_run(
     path = last_run_path(artifact_id, state_dir)
     if not path.exists():
         return None
-    account, prompts = PaddingAccount(buckets.all), LoggedPrompts()
+    account, prompts, queue_ms = PaddingAccount(buckets.all), LoggedPrompts(), Distribution()
     with RunLogReader(path, artifact_id, buckets.all) as log:
         times = MeasuredStepTimes(
-            _counted(log, account, prompts), overhead_s=DEFAULT_STEP_OVERHEAD_S
+            _counted(log, account, prompts, queue_ms), overhead_s=DEFAULT_STEP_OVERHEAD_S
         )
-        return LastRun(log.header, account, prompts, times)
+        return LastRun(log.header, account, prompts, queue_ms, times)
 
 
 def _counted(
-    log: RunLogReader, account: PaddingAccount, prompts: LoggedPrompts
+    log: RunLogReader, account: PaddingAccount, prompts: LoggedPrompts, queue_ms: Distribution
 ) -> Iterator[StepRecord]:
-    """Yield the steps, and add each to both on its way: a log may be longer than memory."""
+    """Yield the steps, and add each to all on its way: a log may be longer than memory."""
     for step in log:
         account.add(step)
         prompts.add(step)
+        if step.queue_seconds is not None:
+            queue_ms.add(step.queue_seconds * 1e3)
         yield step

@@ -85,7 +85,6 @@ class ReportBuilder:
         """
         subject, run = self._subject, self._last_run
         static = static_report(subject)
-        started_at = None if run is None else run.header.started_at
         workload = self._workload(question)
         if workload is None:
             return BucketReport(subject, static)
@@ -93,7 +92,7 @@ class ReportBuilder:
             # The graphs may have been used all the same, as by prompts that were scored.
             is_of_run = workload.source is WorkloadSource.LAST_RUN
             usage = BucketUsage.of_run(run.account) if run is not None and is_of_run else None
-            return BucketReport(subject, static, started_at, workload, usage)
+            return BucketReport(subject, static, run, workload, usage)
         timing = self._timing(question, workload)
         prefill = self._advise(question, workload, timing if question.target else None)
         what_if = None
@@ -103,7 +102,7 @@ class ReportBuilder:
         return BucketReport(
             subject=subject,
             static=static,
-            run_started_at=started_at,
+            last_run=run,
             workload=workload,
             usage=self._usage(workload, prefill, what_if),
             prefill=prefill,

@@ -14,7 +14,7 @@ from neuron_llm.report.padding import PaddingAccount
 from neuron_llm.report.step_times import StepTime, StepTimeSource
 from neuron_llm.report.timeline import Timeline
 from neuron_llm.runtime.distribution import Distribution
-from neuron_llm.runtime.metrics import PERCENTS, RunMetrics
+from neuron_llm.runtime.metrics import RunMetrics
 from neuron_llm.scheduler.buckets import Bucket
 
 
@@ -71,17 +71,12 @@ class Simulation:
     def to_json(self) -> dict[str, Any]:
         """Return everything but the timeline's stretches as JSON keys and values."""
         total = self.timeline.total
-        percentiles = self.queue_ms.percentiles(PERCENTS)
         return {
             "name": self.candidate.name,
             "num_graphs": len(self.candidate.buckets.all),
             "is_prefix_caching": self.is_prefix_caching,
             **self.metrics.to_json(self.duration_s),
-            "queue_ms": {
-                "mean": self.queue_ms.mean,
-                **dict(zip((f"p{p}" for p in PERCENTS), percentiles, strict=True)),
-                "max": self.queue_ms.maximum,
-            },
+            "queue_ms": self.queue_ms.to_json(),
             "num_steps": self.num_steps,
             "busy_s": self.account.total.seconds,
             "longest_stall": self.longest_stall and self.longest_stall.to_json(),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from neuron_llm.backends.neuron.packages import installed_binding
+from neuron_llm.backends.neuron.target import MODEL_BUILDER
 from neuron_llm.compile.config import Config
 from neuron_llm.compile.config_file import LoadedConfig
 from neuron_llm.compile.manifest import TOKENIZER_DIR, Manifest, read_manifest
@@ -47,7 +49,7 @@ def subject_of_config(loaded: LoadedConfig, artifacts_dir: Path) -> ReportSubjec
         ConfigError: it cannot be compiled.
     """
     assert loaded.model_spec is not None and loaded.model_path is not None
-    plan = plan_compile(loaded, loaded.model_spec)
+    plan = plan_compile(loaded, loaded.model_spec, auto_binding=installed_binding())
     return ReportSubject(
         path=loaded.path,
         config=loaded.config,
@@ -71,7 +73,8 @@ def subject_of_artifact(directory: Path, manifest: Manifest) -> ReportSubject:
     )
     config = Config.model_validate(manifest.config)
     loaded = LoadedConfig(config, directory, manifest.name, {}, directory, spec)
-    plan = plan_compile(loaded, spec)
+    is_shared = MODEL_BUILDER in manifest.requirements.get("binding", ())
+    plan = plan_compile(loaded, spec, auto_binding=MODEL_BUILDER if is_shared else "trace")
     if plan.buckets != manifest.buckets or plan.num_blocks != manifest.settings.num_blocks:
         raise ArtifactError(
             f"version {manifest.neuron_llm_version} compiled other graphs into `{directory}` than"

@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from neuron_llm.backends.neuron.packages import installed_binding
 from neuron_llm.compile.config_file import load_config
 from neuron_llm.compile.plan import plan_compile
 from neuron_llm.errors import NeuronLLMError
@@ -56,7 +57,7 @@ def write_config(source: Path, destination: Path, lists: ChosenLists, *, force: 
             draft.write_text(text, encoding="utf-8")
             loaded = load_config(draft)
             if loaded.model_spec is not None:
-                plan_compile(loaded, loaded.model_spec)
+                plan_compile(loaded, loaded.model_spec, auto_binding=installed_binding())
             draft.replace(destination)
         finally:
             draft.unlink(missing_ok=True)

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.engine import Engine, ignore_step
 from neuron_llm.runtime.engine_options import DEFAULT_OPTIONS, EngineOptions
+from neuron_llm.runtime.graph_thread import GraphThread, HandedOver
 from neuron_llm.runtime.observer import EngineObserver
 from neuron_llm.runtime.outputs import StepOutput
 from neuron_llm.runtime.planned_step import ExecutedStep, PlannedStep
@@ -32,7 +33,7 @@ from neuron_llm.scheduler.step_record import StepRecord
 @dataclass(frozen=True)
 class _StepInFlight:
     step: PlannedStep
-    executed: Future[ExecutedStep]
+    executed: HandedOver[ExecutedStep]
 
 
 class AsyncEngine(Engine):
@@ -54,10 +55,7 @@ class AsyncEngine(Engine):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(artifact, options, on_step=on_step, observer=observer, clock=clock)
-        self._graph_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="graph")
-        # It starts here: an interrupt while the first step starts it would make the pool forget it
-        # and start another, and two graphs would run at once.
-        self._graph_thread.submit(int).result()
+        self._graph_thread = GraphThread()
         self._in_flight: _StepInFlight | None = None
 
     def has_unfinished_requests(self) -> bool:
@@ -73,7 +71,7 @@ class AsyncEngine(Engine):
             upcoming, before = self._plan_step(), self._in_flight
             self._in_flight = None
             if upcoming is not None:
-                executed = self._graph_thread.submit(self._execute_step, upcoming)
+                executed = self._graph_thread.hand_over(partial(self._execute_step, upcoming))
                 self._in_flight = _StepInFlight(upcoming, executed)
             return [] if before is None else self._complete(before.step, before.executed.result())
 

@@ -26,7 +26,8 @@ class ChatSession:
 
     Raises:
         RequestError: there is no template (code `no_chat_template`), the one given is wrong, or
-            `params` asks for several replies (code `invalid_sampling`).
+            `params` asks for several replies (code `invalid_sampling`) or for what the artifact's
+            graphs do not give (code `needs_logits`).
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ChatSession:
             raise RequestError(
                 f"`n` is {params.n}, but a chat goes on from one reply", code="invalid_sampling"
             )
+        engine.runner.sampler.check(params)
         self._engine = engine
         self._params = params
         self._template = template
@@ -71,7 +73,8 @@ class ChatSession:
         Raises:
             RequestError: the conversation does not fit into the context (codes `prompt_too_long`
                 and `kv_too_small`), the template refuses it, or the model's logits are no numbers
-                (code `invalid_logits`). It is as it was before then.
+                or its graph's token does not exist (code `invalid_logits`). It is as it was before
+                then.
         """
         request_id = f"chat-{self._num_requests}"
         self._num_requests += 1

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 
 MAX_SAMPLES = 1_000_000
 
+PERCENTS = (50, 90, 99)
+"""Which percentiles a document has."""
+
 
 class Distribution:
     """A collection of numbers in bounded memory.
@@ -59,6 +62,12 @@ class Distribution:
         """
         ordered = sorted(self._samples)
         return [_percentile(ordered, percent) if ordered else None for percent in percents]
+
+    def to_json(self) -> dict[str, float | None]:
+        """Return mean, percentiles and greatest as JSON keys and values, null without values."""
+        names = [f"p{percent}" for percent in PERCENTS]
+        percentiles = dict(zip(names, self.percentiles(PERCENTS), strict=True))
+        return {"mean": self.mean, **percentiles, "max": self.maximum}
 
 
 def _percentile(ordered: list[float], percent: float) -> float:

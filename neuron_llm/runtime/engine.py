@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.bad_words import bad_words_token_ids
 from neuron_llm.runtime.detokenizer import IncrementalDetokenizer
 from neuron_llm.runtime.engine_options import DEFAULT_OPTIONS, EngineOptions
+from neuron_llm.runtime.exception_guard import ExceptionGuard
+from neuron_llm.runtime.graph_sampler import sampler_of
 from neuron_llm.runtime.live_request import LiveRequest
 from neuron_llm.runtime.observer import EngineObserver, NoObserver
 from neuron_llm.runtime.outputs import RequestOutput, StepOutput
@@ -23,7 +24,6 @@ from neuron_llm.runtime.planned_step import ExecutedStep, PlannedStep
 from neuron_llm.runtime.prepared_step import SampledStep
 from neuron_llm.runtime.request_logprobs import RequestLogprobs
 from neuron_llm.runtime.runner import ModelRunner
-from neuron_llm.runtime.sampler import Sampler
 from neuron_llm.runtime.sampling_params import SamplingParams
 from neuron_llm.runtime.sampling_state import SamplingState
 from neuron_llm.runtime.token_texts import TokenTexts
@@ -89,7 +89,7 @@ class Engine:
         self.runner = ModelRunner(
             artifact.load(self_test=options.self_test),
             artifact.buckets(reproducible=options.reproducible),
-            Sampler(self.eos_token_ids),
+            sampler_of(artifact.manifest, self.eos_token_ids),
             max_model_len=settings.max_model_len,
             block_size=settings.block_size,
         )
@@ -111,6 +111,7 @@ class Engine:
         """
         vocab_size = self.artifact.manifest.model.vocab_size
         check_prompt(prompt_token_ids, vocab_size)
+        self.runner.sampler.check(params)
         bad_words = bad_words_token_ids(self.tokenizer, params.bad_words)
         check_sampling(params, bad_words, vocab_size)
         self._parallel.check_is_new(request_id)
@@ -186,15 +187,8 @@ class Engine:
             step = self._plan_step()
             return [] if step is None else self._complete(step, self._execute_step(step))
 
-    @contextmanager
-    def _emptied_by_exceptions(self, *harmless: type[BaseException]) -> Iterator[None]:
-        try:
-            yield
-        except harmless:
-            raise
-        except BaseException:
-            self._begin_anew()
-            raise
+    def _emptied_by_exceptions(self, *harmless: type[BaseException]) -> ExceptionGuard:
+        return ExceptionGuard(self._begin_anew, *harmless)
 
     def _begin_anew(self) -> None:
         """Forget all requests and KV blocks: what a step cut short has done to them is unknown."""
@@ -223,13 +217,13 @@ class Engine:
         prepared, graphs = step.prepared, []
         for call in prepared.calls:
             started = self._clock()
-            logits = self.runner.run(prepared, call)
+            outputs = self.runner.run(prepared, call)
             graphs.append(Span(call.bucket.name, started, self._clock()))
             if prepared.prompt_scores is not None:
                 with step.stopwatch.time("sample"):
-                    logits = self.runner.score_prompt(prepared.prompt_scores, call, logits)
+                    outputs = self.runner.score_prompt(prepared.prompt_scores, call, outputs)
         with step.stopwatch.time("sample"):
-            return ExecutedStep(tuple(graphs), self.runner.sample(prepared, logits))
+            return ExecutedStep(tuple(graphs), self.runner.sample(prepared, outputs))
 
     def _complete(self, step: PlannedStep, executed: ExecutedStep) -> list[StepOutput]:
         """Take in what a step has given, and tell what it cost."""

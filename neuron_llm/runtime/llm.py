@@ -9,6 +9,7 @@ from neuron_llm.errors import RequestError
 from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.engine_loading import load_engine
 from neuron_llm.runtime.engine_options import EngineOptions
+from neuron_llm.runtime.greedy_only import default_fields
 from neuron_llm.runtime.messages import Message, parse_messages
 from neuron_llm.runtime.outputs import RequestOutput
 from neuron_llm.runtime.prompt_forms import Prompts, parse_prompts
@@ -47,14 +48,15 @@ class LLM:
         Args:
             prompts: texts, lists of token ids, or vLLM's `{"prompt": …}` and
                 `{"prompt_token_ids": …}`; a single one is a list of one.
-            sampling_params: one for all, or one per prompt; None for vLLM's defaults.
+            sampling_params: one for all, or one per prompt; None for vLLM's defaults, and for
+                temperature 0 where graphs give tokens instead of logits.
 
         Raises:
             RequestError: a prompt is none (code `invalid_prompt`) or can never be run, or the
                 sampling parameters are none (code `invalid_sampling`); nothing has been run then.
         """
         batch = parse_prompts(prompts)
-        params = _one_per_prompt(sampling_params, len(batch))
+        params = self._one_per_prompt(sampling_params, len(batch))
         return self._run([self._encode(prompt) for prompt in batch], params)
 
     def chat(
@@ -66,9 +68,16 @@ class LLM:
             RequestError: the model has no chat template, or the messages are none (code
                 `invalid_messages`) or can never be run.
         """
-        params = _one_per_prompt(sampling_params, 1)
+        params = self._one_per_prompt(sampling_params, 1)
         conversation = parse_messages(list(messages) if isinstance(messages, tuple) else messages)
         return self._run([self.engine.tokenizer.encode_messages(conversation)], params)[0]
+
+    def _one_per_prompt(self, params: object, num_prompts: int) -> list[SamplingParams]:
+        if params is None:
+            settings = self.engine.artifact.manifest.settings
+            fields = default_fields(samples_greedily=settings.samples_greedily)
+            params = SamplingParams.merged(fields)
+        return _one_per_prompt(params, num_prompts)
 
     def _encode(self, prompt: str | list[int]) -> list[int]:
         return self.engine.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else prompt
@@ -103,8 +112,6 @@ class LLM:
 
 
 def _one_per_prompt(params: object, num_prompts: int) -> list[SamplingParams]:
-    if params is None:
-        return [SamplingParams()] * num_prompts
     if isinstance(params, SamplingParams):
         return [params] * num_prompts
     items = list(params) if isinstance(params, Iterable) else [params]

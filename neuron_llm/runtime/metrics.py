@@ -15,8 +15,6 @@ from typing import Any
 from neuron_llm.runtime.distribution import Distribution
 from neuron_llm.runtime.outputs import RequestTimes
 
-PERCENTS = (50, 90, 99)
-
 
 @dataclass(frozen=True)
 class RequestLatency:
@@ -161,16 +159,9 @@ class RunMetrics:
             ("itl_ms", self._itl),
             ("e2el_ms", self._e2el),
         ):
-            report[name] = _summary(distribution)
+            report[name] = distribution.to_json()
         return report
 
 
 def _rate(count: int, duration_s: float) -> float | None:
     return count / duration_s if duration_s > 0 else None
-
-
-def _summary(distribution: Distribution) -> dict[str, float | None]:
-    names = [f"p{percent}" for percent in PERCENTS]
-    percentiles = distribution.percentiles(PERCENTS)
-    shares = dict(zip(names, percentiles, strict=True))
-    return {"mean": distribution.mean, **shares, "max": distribution.maximum}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from neuron_llm.backends.inputs import GraphInputs, StepTokens
 from neuron_llm.runtime.logprobs import PromptScores, TokenLogprobs
-from neuron_llm.runtime.sampler import InvalidLogitsError
+from neuron_llm.runtime.sampler import SamplingError
 from neuron_llm.runtime.sampling_state import SamplingState
 from neuron_llm.scheduler import Bucket, ModelRunnerOutput
 from neuron_llm.scheduler.step_record import StepRecord
@@ -127,13 +127,13 @@ class SampledStep:
 
     Attributes:
         output: their tokens, for the scheduler.
-        failures: rows whose logits were no numbers, and the error.
+        failures: rows for which the graph gave nothing usable, and the error.
         logprobs: of the tokens, by request, for those that want them.
         prompt_scores: of the prompt so far, in a step that computes a chunk of it; None if nobody
             wants them.
     """
 
     output: ModelRunnerOutput
-    failures: tuple[tuple[Row, InvalidLogitsError], ...]
+    failures: tuple[tuple[Row, SamplingError], ...]
     logprobs: Mapping[str, TokenLogprobs]
     prompt_scores: PromptScores | None

@@ -34,7 +34,7 @@ from neuron_llm.runtime.prepared_step import (
     RunnerRequest,
     SampledStep,
 )
-from neuron_llm.runtime.sampler import InvalidLogitsError, Sampler
+from neuron_llm.runtime.sampler import Sampler, SamplingError
 from neuron_llm.runtime.sampling_state import SamplingState
 from neuron_llm.scheduler import (
     Bucket,
@@ -84,9 +84,10 @@ class ModelRunner:
         self.sampling_states.pop(req_id).is_over = True
 
     def forget_requests(self) -> None:
-        """Forget every request."""
+        """Forget every request; steps that still run keep their inputs for themselves."""
         self.requests.clear()
         self.sampling_states.clear()
+        self._inputs.clear()
 
     def prepare(self, scheduler_output: SchedulerOutput) -> PreparedStep | None:
         """Build the inputs of a step; None if it computes nothing.
@@ -117,7 +118,8 @@ class ModelRunner:
         """Run a graph of the step, once the step before has been sampled.
 
         Returns:
-            logits `[num_seqs, vocab_size]`, one row per real row and padding behind them.
+            logits `[num_seqs, vocab_size]`, or tokens `[num_seqs]` of graphs that sample: one row
+            per real row and padding behind them.
         """
         step.fill_placeholders()
         return self.session.execute(call.bucket, call.inputs)
@@ -137,30 +139,30 @@ class ModelRunner:
         return last if scores.is_finite else torch.full_like(last, torch.nan)
 
     @torch.inference_mode()
-    def sample(self, step: PreparedStep, logits: torch.Tensor) -> SampledStep:
-        """Pick the next token of each of the step's requests.
+    def sample(self, step: PreparedStep, outputs: torch.Tensor) -> SampledStep:
+        """Pick the next token of each of the step's requests from what its graph gave.
 
         Nothing is drawn for a chunk that is not the prompt's last, since its token would be no
         output, and nothing for a request that has ended while the step ran.
         """
         sampled: dict[str, list[int]] = {row.req_id: [] for row in step.rows}
         logprobs: dict[str, TokenLogprobs] = {}
-        token_ids, failures = self._choose(step, logits)
+        token_ids, failures = self._choose(step, outputs)
         for index, token_id in token_ids.items():
             row = step.rows[index]
             row.request.token_ids.append(token_id)
             sampled[row.req_id] = [token_id]
             num_logprobs = row.request.sampling.params.logprobs
             if num_logprobs is not None:
-                logprobs[row.req_id] = token_logprobs(logits[index], token_id, num_logprobs)
+                logprobs[row.req_id] = token_logprobs(outputs[index], token_id, num_logprobs)
         output = ModelRunnerOutput(list(sampled), list(sampled.values()))
         return SampledStep(output, tuple(failures), logprobs, step.prompt_scores)
 
     def _choose(
-        self, step: PreparedStep, logits: torch.Tensor
-    ) -> tuple[dict[int, int], list[tuple[Row, InvalidLogitsError]]]:
-        """Return the token of each row that gets one, and the rows whose logits are no numbers."""
-        failures: list[tuple[Row, InvalidLogitsError]] = []
+        self, step: PreparedStep, outputs: torch.Tensor
+    ) -> tuple[dict[int, int], list[tuple[Row, SamplingError]]]:
+        """Return the token of each row that gets one, and the rows that cannot get any."""
+        failures: list[tuple[Row, SamplingError]] = []
         wanted = {
             index: row
             for index, row in enumerate(step.rows)
@@ -169,8 +171,8 @@ class ModelRunner:
         while wanted:
             states = [row.request.sampling for row in wanted.values()]
             try:
-                token_ids = self.sampler.sample(logits[list(wanted)], states)
-            except InvalidLogitsError as error:
+                token_ids = self.sampler.sample(outputs[list(wanted)], states)
+            except SamplingError as error:
                 for index, row in list(wanted.items()):
                     if row.req_id in error.request_ids:
                         row.request.sampling.is_over = True

@@ -22,22 +22,34 @@ _NUM_CANDIDATES = 1024
 """How many of the most likely tokens are sorted before the whole vocabulary is."""
 
 
-class InvalidLogitsError(NeuronLLMError):
-    """The graph gave a request NaN or infinite logits, or every token was masked.
+class SamplingError(NeuronLLMError):
+    """What a graph gave some requests of a batch leads to no token.
 
     Args:
+        message: see `NeuronLLMError`.
         request_ids: the requests concerned; none of the batch has drawn anything yet, so that the
             others can be sampled again without them.
     """
 
-    def __init__(self, request_ids: Sequence[str]) -> None:
-        names = ", ".join(f"`{request_id}`" for request_id in request_ids)
+    def __init__(self, message: str, request_ids: Sequence[str]) -> None:
         super().__init__(
-            f"the logits of {names} hold no finite largest value",
+            message,
             hint="run `neuron-llm compile --verify` to see whether the graphs or the weights are "
             "at fault",
         )
         self.request_ids = tuple(request_ids)
+
+
+class InvalidLogitsError(SamplingError):
+    """The graph gave a request NaN or infinite logits, or every token was masked.
+
+    Args:
+        request_ids: see `SamplingError`.
+    """
+
+    def __init__(self, request_ids: Sequence[str]) -> None:
+        names = ", ".join(f"`{request_id}`" for request_id in request_ids)
+        super().__init__(f"the logits of {names} hold no finite largest value", request_ids)
 
 
 class Sampler:
@@ -84,22 +96,29 @@ class Sampler:
         num_prompt_logprobs = params.prompt_logprobs if index == 0 else None
         return SamplingState(request_id, params, generator, processors, num_prompt_logprobs)
 
-    def sample(self, logits: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
+    def check(self, params: SamplingParams) -> None:
+        """Pass parameters that can be honoured with what the graphs give.
+
+        Raises:
+            RequestError: names the parameter that cannot; with logits, none.
+        """
+
+    def sample(self, outputs: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
         """Return the next token of each row and count it in the row's state.
 
         A token that would be thrown away, as after a chunk of a prompt that is not the last, must
         not be sampled: its draw would shift all later ones.
 
         Args:
-            logits: `[num_rows, vocab_size]` on the CPU, any float dtype, left as they are; rows
-                past the last state are padding and never read.
+            outputs: logits `[num_rows, vocab_size]` on the CPU, any float dtype, left as they are;
+                rows past the last state are padding and never read.
             rows: one state per real row.
 
         Raises:
             InvalidLogitsError: a row has no finite largest logit; no state has changed.
         """
-        assert logits.dim() == 2 and len(rows) <= logits.shape[0], "one row of logits per request"
-        logits = _processed(logits[: len(rows)], rows)
+        assert outputs.dim() == 2 and len(rows) <= len(outputs), "one row of logits per request"
+        logits = _processed(outputs[: len(rows)], rows)
         token_ids = logits.argmax(dim=-1, keepdim=True)
         _check_finite(logits.gather(1, token_ids), rows)
         chosen: list[int] = token_ids.flatten().tolist()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from cli_runner import run_cli
 from conftest import Compiled
 
@@ -71,6 +72,44 @@ def test_after_a_run_every_graph_has_a_row(llama: Compiled, empty_state: Path) -
     assert "\nctx padding     171 slots" in ended.stdout
     assert "last run here: " in ended.stderr
     assert ended.stderr.endswith(", 4 steps\n")
+
+
+def test_the_time_in_the_queue_is_that_of_the_run(llama: Compiled, empty_state: Path) -> None:
+    run_once(llama)
+    path = last_run_path(read_manifest(llama.artifact).artifact_id)
+    header, first, *others = path.read_text().splitlines()
+    step = json.loads(first)
+    assert step["queue_seconds"] > 0
+    lines = [json.dumps({**step, "queue_seconds": wait}) for wait in (0.0125, 0.25, 2.5)]
+    path.write_text("\n".join([header, *lines, *others]) + "\n")
+    ended = run_cli("bucket-report", "--artifact", llama.artifact)
+    (line,) = (line for line in " ".join(ended.stdout.split()).split(" queue ")[1:])
+    assert line.startswith(
+        "3 prompts waited for the first step, ms: p50 250.0, p90 2050.0, p99 2455.0, longest 2500.0"
+    )
+    waits = run_cli("bucket-report", "--artifact", llama.artifact, "--json").document["last_run"]
+    assert waits["queue_ms"] == {
+        "mean": pytest.approx(2762.5 / 3),
+        "p50": 250.0,
+        "p90": pytest.approx(2050.0),
+        "p99": pytest.approx(2455.0),
+        "max": 2500.0,
+    }
+
+
+def test_a_log_without_times_in_the_queue_says_nothing_of_them(
+    llama: Compiled, empty_state: Path
+) -> None:
+    run_once(llama)
+    path = last_run_path(read_manifest(llama.artifact).artifact_id)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[0]["schema_version"] = 1
+    for step in lines[1:]:
+        del step["queue_seconds"]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    ended = run_cli("bucket-report", "--artifact", llama.artifact)
+    assert ended.code == 0
+    assert "queue" not in ended.stdout
 
 
 def test_the_last_run_is_a_workload_with_measured_times(llama: Compiled, empty_state: Path) -> None:

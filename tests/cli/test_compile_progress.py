@@ -59,6 +59,22 @@ def test_failed_graph_is_named_and_not_counted(capsys: pytest.CaptureFixture[str
     assert progress.summary(1.0) == "compiled 0 graphs in 1.0 s, 1/2 cached"
 
 
+def test_putting_graphs_together_is_told_and_not_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = CompileProgress(Console(), 2)
+    built = (BuildEvent("prefill_t8", "cached"), BuildEvent("decode_b1_c64", "cached"))
+    show(progress, *built, BuildEvent("the model of all graphs", "joining"))
+    assert progress.going_on.startswith("putting graphs together (")
+    progress.show(BuildEvent("the model of all graphs", "joined", 7.0))
+    assert progress.going_on == "verifying  0/2"
+    assert capsys.readouterr().err.splitlines()[2:] == [
+        "putting 2 graphs together",
+        "put them together in 7.0 s",
+    ]
+    assert progress.summary(8.0) == "compiled 0 graphs in 8.0 s, 2/2 cached"
+
+
 def test_one_graph_is_no_plural() -> None:
     progress = CompileProgress(Console(), 1)
     show(progress, BuildEvent("a", "started"), BuildEvent("a", "built", 1.0))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from config_factory import faults, plan
+from config_factory import faults, load, plan
 
-from neuron_llm.backends.neuron.target import NeuronTarget
+from neuron_llm.backends.neuron.target import Binding, NeuronTarget
+from neuron_llm.compile.plan import plan_compile
 
 NEURON = "backend: neuron\nneuron_config:\n  target: trn2\n"
 
@@ -38,11 +39,29 @@ def test_options_and_their_values_pass(tmp_path: Path) -> None:
     assert neuron is not None and neuron.compiler_args[2] == "-O2"
 
 
-def test_a_binding_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
-    assert faults(tmp_path, f"{NEURON}  binding: model_builder\n") == [
-        "5: neuron_config.binding: model_builder is not available in this version; write `trace`,"
-        " or remove the key"
-    ]
+@pytest.mark.parametrize(
+    ("written", "installed", "planned", "num_copies"),
+    [
+        ("auto", "trace", "trace", 4),
+        ("auto", "model_builder", "model_builder", 1),
+        ("trace", "model_builder", "trace", 4),
+        ("model_builder", "trace", "model_builder", 1),
+    ],
+)
+def test_what_is_written_goes_before_what_is_installed(
+    written: str, installed: Binding, planned: str, num_copies: int, tmp_path: Path
+) -> None:
+    loaded = load(
+        tmp_path, f"max_num_seqs: 1\nmax_num_batched_tokens: 512\n{NEURON}  binding: {written}\n"
+    )
+    assert loaded.model_spec is not None
+    found = plan_compile(loaded, loaded.model_spec, auto_binding=installed)
+    assert found.neuron is not None and found.neuron.binding == planned
+    assert len(found.buckets.all) == 4 and found.memory.num_copies == num_copies
+    # It decides what lies on the device, and not how many blocks are compiled in.
+    assert found.num_blocks == 129
+    guesses = [text for text in found.warnings if text.startswith("`binding: auto` is `trace`")]
+    assert len(guesses) == (written == "auto" and planned == "trace")
 
 
 def test_given_arguments_replace_the_defaults_of_the_same_option() -> None:

@@ -198,7 +198,7 @@ def test_neuron_settings_are_resolved(tmp_path: Path) -> None:
         "logical_nc_config": 2,
         "kv_segment_size_buckets": (),
         "compiler_args": ("-O1",),
-        "binding": "auto",
+        "binding": "trace",
         "on_device_sampling": {"all_greedy": True, "max_top_k": 256, "deterministic": False},
     }
 
@@ -219,9 +219,9 @@ def test_weights_that_leave_no_room_for_one_request_are_refused(tmp_path: Path) 
     # 14.0 GiB of weights leave 0.4 of 14.4 GiB; a block of 32 tokens takes 4 MiB.
     assert faults(tmp_path, neuron + "inf2\n") == [
         "4: neuron_config.target: 107 KV blocks cannot hold one request of `max_model_len` (4096),"
-        " which needs 129 blocks of 32 tokens, the null block included; a logical core of inf2 has"
-        " 431.6 MiB for them beside the weights, and they take 516 MiB; lower `max_model_len`, or"
-        " give a smaller model"
+        " which needs 129 blocks of 32 tokens, the null block included; of the 14.4 GiB to use, a"
+        " logical core of inf2 has 431.6 MiB for them beside 13.98 GiB of weights, and they take"
+        " 516 MiB; lower `max_model_len`, or give a smaller model"
     ]
     # A logical core of trn2 has room for one copy, and every graph needs its own.
     loaded = load(tmp_path, neuron + "trn2\n")

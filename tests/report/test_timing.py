@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,28 @@ def test_a_run_is_read_once_for_sums_prompts_and_times(tmp_path: Path) -> None:
     # A millisecond of the host is added.
     assert run.step_times.step_time(PrefillBucket(16)).seconds == pytest.approx(0.251)
     assert run.has_both_phases
+
+
+def test_the_waits_of_a_run_are_those_of_the_steps_that_start_a_prompt(tmp_path: Path) -> None:
+    waits = [0.25, None, 0.5, 1.0]
+    steps = [replace(PREFILLS[1], queue_seconds=wait) for wait in waits]
+    run = log_of(tmp_path, [*steps, DECODE])
+    assert run.queue_ms.num_values == 3
+    assert run.to_json() == {
+        "started_at": "2024-05-10T00:00:00+00:00",
+        "queue_ms": {
+            "mean": pytest.approx(1750 / 3),
+            "p50": 500.0,
+            "p90": pytest.approx(900.0),
+            "p99": pytest.approx(990.0),
+            "max": 1000.0,
+        },
+    }
+
+
+def test_a_run_that_did_not_note_waits_has_none(tmp_path: Path) -> None:
+    waits = log_of(tmp_path, [*PREFILLS, DECODE]).to_json()["queue_ms"]
+    assert waits == dict.fromkeys(["mean", "p50", "p90", "p99", "max"])
 
 
 def test_measured_times_count_if_there_are_some_of_both_phases(tmp_path: Path) -> None:

@@ -63,16 +63,25 @@ class CpuBackend:
 
         def prepare() -> None:
             _require_compiler()
-            self.shared_files(job.cache_dir)
+            self.operator_library(job.cache_dir)
 
         return graphs_of_job(
             job, keys, GraphBuilder(_build, self.target, "neuron_llm.backends.cpu.aot", prepare)
         )
 
-    def shared_files(self, cache_dir: Path) -> list[Path]:
+    def shared_files(self, job: CompileJob, built: Sequence[BuiltGraph]) -> list[Path]:
         """See `Backend.shared_files`: the operator library."""
+        library = self.operator_library(job.cache_dir)
+        return [] if library is None else [library]
+
+    def operator_library(self, cache_dir: Path) -> Path | None:
+        """Return the library of the target, from the cache or newly built; None without one.
+
+        Raises:
+            CompileError: it could not be built.
+        """
         if not self.target.custom_ops:
-            return []
+            return None
         cache = GraphCache(cache_dir)
         name = library_name(self.target.isa_level)
         with cache.lock(name):
@@ -83,7 +92,7 @@ class CpuBackend:
                     build_library(self.target.isa_level, entry)
                 directory = cache.graph_directory(name)
         assert directory is not None
-        return [directory / f"{name}.so"]
+        return directory / f"{name}.so"
 
     def lay_out(self, constant: ConstantSpec, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """See `Backend.lay_out`."""
@@ -126,7 +135,7 @@ class CpuBackend:
 def _build(spec: GraphSpec, key: str, cache_dir: Path, target: CpuTarget) -> None:
     from neuron_llm.backends.cpu.aot import build_into_cache
 
-    library = next(iter(CpuBackend(target).shared_files(cache_dir)), None)
+    library = CpuBackend(target).operator_library(cache_dir)
     build_into_cache(spec, key, cache_dir, target, library)
 
 

@@ -1,12 +1,9 @@
 """Operators that a Neuron graph may consist of, and the few whose int64 is expected.
 
-Source: what the graphs of Llama, Qwen3, Gemma 3 (sliding window) and gpt-oss (sinks, experts)
-lowered to one static HLO module through torch-xla 2.9 and ran as on XLA's CPU device: parameter,
-add, maximum, transpose, constant, reshape, broadcast, slice, gather, power, reduce, convert,
-divide, compare, select, multiply, rsqrt, dot, concatenate, scatter, not, sine, negate, cosine,
-subtract, exponential, logistic, tanh, and, iota, and sort for the choice of experts. Each operator
-below lowers to those. `neuronx-cc list-operators --framework XLA` on a host with the compiler says
-what its release takes.
+Source: every family's graphs lower to one static HLO module each through torch-xla 2.9 and compute
+what the model does on XLA's CPU device (`make test-xla`; `tests/xla/hlo_text.py` has the opcodes).
+Each operator below was lowered so. `neuronx-cc list-operators --framework XLA` on a host with the
+compiler says what its release takes.
 
 A graph with any other operator is refused by its name. An operator is added here once it has been
 lowered.
@@ -27,7 +24,6 @@ _VIEWS = (
 )
 _ELEMENTWISE = (
     "add.Tensor",
-    "bitwise_and.Tensor",
     "clamp",
     "cos",
     "div.Tensor",
@@ -37,6 +33,7 @@ _ELEMENTWISE = (
     "ge.Tensor",
     "gt.Tensor",
     "le.Tensor",
+    "logical_and",
     "lt.Tensor",
     "maximum",
     "mul.Tensor",

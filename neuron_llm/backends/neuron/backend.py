@@ -13,15 +13,22 @@ from typing import TYPE_CHECKING
 from neuron_llm.backends.graph_builds import GraphBuilder, graphs_of_job, key_parts
 from neuron_llm.backends.graph_cache import GraphCache, content_key
 from neuron_llm.backends.neuron.binding_table import GRAPH_FILE
-from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs
+from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs, targets
 from neuron_llm.backends.neuron.environment import (
-    RUN_TIME_LIBRARIES,
     graph_environment,
     installed_version,
     library_versions,
+    run_time_libraries,
 )
-from neuron_llm.backends.neuron.packages import INSTALL_LINE, install_command
-from neuron_llm.backends.neuron.target import NeuronTarget
+from neuron_llm.backends.neuron.generation import runs_graphs_of
+from neuron_llm.backends.neuron.packages import (
+    INSTALL_LINE,
+    NEURONX_DISTRIBUTED,
+    PACKAGE_INDEX,
+    install_command,
+)
+from neuron_llm.backends.neuron.shared_model import shared_model
+from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
 from neuron_llm.backends.protocol import (
     BuiltGraph,
     CompileJob,
@@ -39,7 +46,7 @@ _COMPILER = "neuronx-cc"
 
 
 class NeuronBackend:
-    """One `torch_neuronx.trace` per graph; weights and KV state once per graph on the device.
+    """One program per graph; weights and KV state once per graph on the device, or once for all.
 
     Args:
         target: what graphs are compiled for; None to run what was compiled before.
@@ -64,19 +71,19 @@ class NeuronBackend:
 
     def compile_graphs(self, job: CompileJob) -> list[BuiltGraph]:
         """See `Backend.compile_graphs`."""
-        self.target.check()
         keys = [self._config_key(spec) for spec in job.specs]
         return graphs_of_job(
             job,
             keys,
             GraphBuilder(
-                _build, self.target, "neuron_llm.backends.neuron.trace", _require_compiler
+                _build, self.target, "neuron_llm.backends.neuron.graph_build", _require_compiler
             ),
         )
 
-    def shared_files(self, cache_dir: Path) -> list[Path]:
-        """See `Backend.shared_files`: none."""
-        return []
+    def shared_files(self, job: CompileJob, built: Sequence[BuiltGraph]) -> list[Path]:
+        """See `Backend.shared_files`: the model that the graphs are put together to, if any."""
+        is_shared = self.target.binding == MODEL_BUILDER
+        return [shared_model(job, built, self.target)] if is_shared else []
 
     def lay_out(self, constant: ConstantSpec, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """See `Backend.lay_out`: as the checkpoint has it."""
@@ -85,19 +92,24 @@ class NeuronBackend:
 
     def load(self, job: LoadJob) -> Session:
         """See `Backend.load`."""
+        if MODEL_BUILDER in job.requirements.get("binding", ()):
+            from neuron_llm.backends.neuron.model_builder_session import ModelBuilderSession
+
+            return ModelBuilderSession(job)
         from neuron_llm.backends.neuron.session import TraceSession
 
         return TraceSession(job)
 
     def versions(self) -> dict[str, str]:
         """See `Backend.versions`."""
-        return library_versions()
+        return library_versions(self.target.binding)
 
     def requirements(self) -> dict[str, list[str]]:
-        """See `Backend.requirements`: the device generation, and how its cores are joined."""
+        """See `Backend.requirements`: the device, how its cores are joined, and the binding."""
         return {
             "target": [self.target.target],
             "logical_nc_config": [str(self.target.logical_nc_config)],
+            "binding": [self.target.binding],
         }
 
     def diagnose(
@@ -105,13 +117,20 @@ class NeuronBackend:
     ) -> list[str]:
         """See `Backend.diagnose`: other packages, no device, or cores that are joined otherwise."""
         reasons = []
-        for name in RUN_TIME_LIBRARIES:
+        (binding,) = requirements.get("binding", ("trace",))
+        for name in run_time_libraries(binding):
             here = installed_version(name)
             if versions.get(name) != here:
-                found = "is not installed here" if here is None else f"here is {here}"
-                reasons.append(f"compiled with {name} {versions.get(name)}, but {name} {found}")
+                reasons.append(
+                    f"compiled with {name} {versions.get(name)}, but {_found(name, versions, here)}"
+                )
         if not has_device():
             reasons.append("this machine has no Neuron device")
+        devices = targets()
+        for target in requirements.get("target", ()):
+            if devices and not all(runs_graphs_of(device, target) for device in devices):
+                shown = " and ".join(f"`{device}`" for device in sorted(devices))
+                reasons.append(f"compiled for `{target}`, but the devices here are {shown}")
         joined = {str(value) for value in logical_nc_configs()}
         wanted = set(requirements.get("logical_nc_config", ()))
         if joined and wanted and joined != wanted:
@@ -130,15 +149,26 @@ class NeuronBackend:
                 "segment_tokens": self.target.segment_tokens(spec.bucket),
                 "samples_greedily": self.target.samples_greedily,
                 "compiler_arguments": self.target.compiler_arguments(),
-                "environment": graph_environment(),
+                "binding": self.target.binding,
+                "environment": graph_environment(self.target.binding),
             }
         )
 
 
 def _build(spec: GraphSpec, key: str, cache_dir: Path, target: NeuronTarget) -> None:
-    from neuron_llm.backends.neuron.trace import build_into_cache
+    from neuron_llm.backends.neuron.graph_build import build_into_cache
 
     build_into_cache(spec, key, cache_dir, target)
+
+
+def _found(name: str, versions: Mapping[str, str], here: str | None) -> str:
+    if here is not None:
+        return f"{name} here is {here}"
+    if name != NEURONX_DISTRIBUTED:
+        return f"{name} is not installed here"
+    pin = f"{name}=={versions.get(name)}"
+    command = f"python -m pip install --extra-index-url {PACKAGE_INDEX} {pin}"
+    return f"{name} is not installed here: `{command}`"
 
 
 def _require_compiler() -> None:

@@ -2,50 +2,53 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-GRAPH_FILE = "graph.pt"
+GRAPH_FILE = "graph.neuron"
+"""The compiled program: a TorchScript module of the trace binding, a NEFF of the other."""
 BINDING_FILE = "binding.json"
 
 
-def binding_table(
-    *,
-    inputs: Sequence[str],
-    weights: Sequence[str],
-    num_layers: int,
-    compiler_arguments: Sequence[str],
-    work_dir: Path,
-) -> dict[str, Any]:
-    """Return the table of a graph.
+@dataclass(frozen=True)
+class BindingTable:
+    """The table of a graph.
 
     The order of a device program's parameters follows the traversal of the graph, not the order
     of the call: whoever loads a program by other means than the module needs the names.
 
-    Args:
+    Attributes:
+        binding: which of the two compiled it.
         inputs: index tensors, in call order.
+        outputs: in order: the result, and where caches are returned, those.
+        states: the caches, K and V of each layer in turn, as the program names them.
+        aliases: which output takes the place of a state; empty where the state is replaced by name.
         weights: as the artifact's weights file names them, in the module's order.
-        num_layers: each has a state for its keys and one for its values.
         compiler_arguments: what neuronx-cc was given.
-        work_dir: where it left its input; every HLO module found there is named by its hash.
+        hlo_sha256: of what it was given to compile.
     """
-    states = [f"{kind}.{layer}" for layer in range(num_layers) for kind in ("key", "value")]
-    return {
-        "inputs": list(inputs),
-        "outputs": ["logits", *states],
-        "aliases": {state: 1 + index for index, state in enumerate(states)},
-        "weights": list(weights),
-        "compiler_arguments": list(compiler_arguments),
-        "hlo_sha256": {
-            path.relative_to(work_dir).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(work_dir.rglob("*.hlo*"))
-        },
-    }
+
+    binding: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    states: Sequence[str]
+    aliases: Mapping[str, int]
+    weights: Sequence[str]
+    compiler_arguments: Sequence[str]
+    hlo_sha256: Mapping[str, str]
+
+    def write(self, directory: Path) -> None:
+        """Write it into a graph's directory."""
+        (directory / BINDING_FILE).write_text(json.dumps(asdict(self), indent=1))
 
 
-def write_binding_table(directory: Path, table: dict[str, Any]) -> None:
-    """Write a table into a graph's directory."""
-    (directory / BINDING_FILE).write_text(json.dumps(table, indent=1))
+def read_binding_table(directory: Path) -> BindingTable:
+    """Read the table of a graph's directory, which this version wrote."""
+    return BindingTable(**json.loads((directory / BINDING_FILE).read_text()))
+
+
+def cache_names(num_layers: int) -> list[str]:
+    """Return the names of the KV caches in a graph's order: K and V of each layer in turn."""
+    return [f"{kind}_{layer}" for layer in range(num_layers) for kind in ("key", "value")]

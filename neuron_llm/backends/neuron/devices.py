@@ -1,12 +1,15 @@
-"""Whether this machine has Neuron devices, and how their cores are joined."""
+"""Whether this machine has Neuron devices, of which generation, and how their cores are joined."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+
+from neuron_llm.backends.neuron.generation import target_of_instance
 
 # AWS's profile scripts put it on PATH; sudo, systemd and containers do not run them.
 _TOOL = "/opt/aws/neuron/bin/neuron-ls"
@@ -22,6 +25,16 @@ def logical_nc_configs() -> set[int]:
     """Return how many physical cores a logical core has here; empty where nothing says so."""
     found = {device.get("logical_neuroncore_config") for device in _listed_devices()}
     return {value for value in found if isinstance(value, int)}
+
+
+def targets(sysfs: Path = Path("/sys/devices/virtual/neuron_device")) -> set[str]:
+    """Return the generations of the devices here; empty where nothing says so."""
+    said = [device.get("instance_type") for device in _listed_devices()]
+    for path in sysfs.glob("neuron[0-9]*/info/architecture/instance_type"):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            said.append(path.read_text().strip())
+    found = {target_of_instance(name) for name in said if isinstance(name, str)}
+    return {target for target in found if target is not None}
 
 
 def _listed_devices() -> list[dict[str, Any]]:

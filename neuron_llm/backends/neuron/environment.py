@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 from neuron_llm.backends.graph_cache import sources_digest
+from neuron_llm.backends.neuron.packages import NEURONX_DISTRIBUTED, is_stub
+from neuron_llm.backends.neuron.target import MODEL_BUILDER, Binding
 
 # Files whose text decides what is traced and how it is compiled.
 _TRACED_SOURCES = (
@@ -14,32 +16,45 @@ _TRACED_SOURCES = (
     "experts.py",
     "inputs.py",
     "rotary.py",
+    "neuron/binding_table.py",
+    "neuron/buffered_graph.py",
     "neuron/export.py",
     "neuron/functional_attention.py",
     "neuron/functional_graph.py",
+    "neuron/graph_build.py",
+    "neuron/graph_constants.py",
+    "neuron/model_builder.py",
+    "neuron/nxd_model.py",
     "neuron/target.py",
     "neuron/trace.py",
 )
 _LIBRARIES = ("torch", "transformers", "torch-neuronx", "neuronx-cc")
-RUN_TIME_LIBRARIES = ("torch", "torch-neuronx")
-"""Those that running a graph needs, in the versions that compiled it."""
+_RUN_TIME_LIBRARIES = ("torch", "torch-neuronx")
 
 
-def library_versions() -> dict[str, str]:
+def run_time_libraries(binding: str) -> tuple[str, ...]:
+    """Return those that running a graph needs, in the versions that compiled it."""
+    own = (NEURONX_DISTRIBUTED,) if binding == MODEL_BUILDER else ()
+    return (*_RUN_TIME_LIBRARIES, *own)
+
+
+def library_versions(binding: Binding) -> dict[str, str]:
     """Return the versions of the libraries that trace, compile and run a graph, if installed."""
-    found = {name: installed_version(name) for name in _LIBRARIES}
+    names = dict.fromkeys((*_LIBRARIES, *run_time_libraries(binding)))
+    found = {name: installed_version(name) for name in names}
     return {name: here for name, here in found.items() if here is not None}
 
 
 def installed_version(name: str) -> str | None:
-    """Return a package's version, or None if it is not installed."""
+    """Return a package's version, or None if it is not installed, or only the public stub is."""
     try:
-        return version(name)
+        package = distribution(name)
     except PackageNotFoundError:
         return None
+    return None if is_stub(package.read_text("METADATA") or "") else package.version
 
 
 @cache
-def graph_environment() -> dict[str, Any]:
+def graph_environment(binding: Binding) -> dict[str, Any]:
     """Return the part of every cache key that does not come from the configuration."""
-    return {"versions": library_versions(), "sources": sources_digest(_TRACED_SOURCES)}
+    return {"versions": library_versions(binding), "sources": sources_digest(_TRACED_SOURCES)}

@@ -133,7 +133,9 @@ class FunctionalContext:
             visible = segment.positions <= self._query_positions
             if sliding_window is not None:
                 window = constant_like(self._query_positions, sliding_window)
-                visible = visible & (segment.positions > self._query_positions - window)
+                in_window = segment.positions > self._query_positions - window
+                # `&` of booleans would become one of bytes.
+                visible = torch.logical_and(visible, in_window)
             self._visible[key] = visible
         return self._visible[key]
 

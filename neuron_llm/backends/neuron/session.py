@@ -64,14 +64,15 @@ class TraceSession:
         """Run the bucket's graph; it updates the KV cache.
 
         Returns:
-            logits `[num_seqs, vocab_size]` in the graph's dtype.
+            logits `[num_seqs, vocab_size]` in the graph's dtype, or tokens `[num_seqs]` int32 of a
+            graph that samples.
         """
         self._states.bring_to(bucket)
         outputs = self._graphs[bucket](*inputs.as_tuple())
         self._states.left_in(bucket)
-        # Whether aliased outputs come back too is not documented: the first one is the logits.
-        logits: torch.Tensor = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
-        return logits
+        # Whether aliased outputs come back too is not documented: the first one is no cache.
+        result: torch.Tensor = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
+        return result
 
 
 def kv_states_of(module: Any, job: LoadJob, graph_name: str) -> list[torch.Tensor]:

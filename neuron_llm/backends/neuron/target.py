@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from neuron_llm.errors import CompileError
 from neuron_llm.scheduler.buckets import Bucket, PrefillBucket
+
+Binding = Literal["trace", "model_builder"]
+"""How graphs get at weights and KV state: each has its own, or all share them."""
+MODEL_BUILDER: Binding = "model_builder"
 
 # Of the compiler's documented options those that suit a decoder; float32 stays float32.
 _DEFAULT_ARGUMENTS = ("--model-type=transformer", "--auto-cast=none", "-O1")
@@ -27,15 +31,15 @@ class NeuronTarget:
         logical_nc_config: physical cores in one logical core.
         kv_segment_size_buckets: tokens of KV that a prefill graph reads at a time; empty for all.
         compiler_args: handed to neuronx-cc after the defaults that they do not replace.
-        binding: how graphs get at weights and KV state: `auto` or `trace`.
-        samples_greedily: whether graphs give tokens instead of logits.
+        binding: how graphs get at weights and KV state.
+        samples_greedily: whether graphs give the most likely token instead of logits.
     """
 
     target: str
     logical_nc_config: int
     kv_segment_size_buckets: tuple[int, ...] = ()
     compiler_args: tuple[str, ...] = ()
-    binding: str = "auto"
+    binding: Binding = "trace"
     samples_greedily: bool = False
 
     def segment_tokens(self, bucket: Bucket) -> int | None:
@@ -58,20 +62,6 @@ class NeuronTarget:
         given = {option_name(argument) for argument in self.compiler_args}
         defaults = [a for a in _DEFAULT_ARGUMENTS if option_name(a) not in given]
         return [*own, *defaults, *self.compiler_args]
-
-    def check(self) -> None:
-        """Pass what this version can compile.
-
-        Raises:
-            CompileError: sampling in the graph is not there yet.
-        """
-        assert self.binding in ("auto", "trace"), self.binding
-        if self.samples_greedily:
-            raise CompileError(
-                "`neuron_config.on_device_sampling_config` is not available in this version: "
-                "graphs can give tokens, but the engine takes logits",
-                hint="remove the key",
-            )
 
 
 def option_name(argument: str) -> str:

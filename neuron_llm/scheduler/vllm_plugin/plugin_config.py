@@ -101,7 +101,7 @@ def make_num_seqs_buckets(
         ConfigError: they do not ascend to `max_num_seqs`.
     """
     given = neuron_config.get("num_seqs_buckets")
-    buckets = get_default_num_seqs_buckets(config.max_num_seqs) if given is None else given
+    buckets = get_default_num_seqs_buckets(config.max_num_seqs) if given is None else list(given)
     if not buckets or buckets != sorted(set(buckets)) or buckets[0] < 1:
         _raise_faults([f"`num_seqs_buckets` {buckets} must be positive and ascend"])
     if buckets[-1] != config.max_num_seqs:

@@ -195,6 +195,8 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
 
     def _limit_step(self, num_hidden: int) -> None:
         super()._limit_step(num_hidden)
+        if not self.scheduler_config.enable_chunked_prefill:
+            return  # A prompt over the budget would never start.
         if self._is_any_admitted() or self.has_prefill_in_running:
             threshold = versions.long_prefill_threshold(self)
             if threshold and len(self.requests) > 1:
@@ -235,8 +237,9 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
     def _check_progress(self, scheduler_output: Any) -> None:
         if scheduler_output.num_scheduled_tokens or self._has_steps_in_flight():
             return
-        if self.connector is not None or not versions.open_queues(self)[1]:
-            return  # What is missing comes from outside.
+        is_open = versions.open_queues(self)[1]
+        if self.connector is not None or not is_open or self.num_waiting_for_streaming_input:
+            return  # What is missing comes from outside, to a session that has slot and blocks too.
         waiting = chain(self._side_requests(), self.waiting)
         if self.running or any(not self._is_blocked_waiting_status(r.status) for r in waiting):
             super()._check_progress(scheduler_output)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,12 +23,12 @@ from tiny_families import (
 )
 
 from neuron_llm.backends.attention import ATTENTION_NAME
-from neuron_llm.backends.neuron.binding_table import GRAPH_FILE
+from neuron_llm.backends.graph_files import read_built_graph
 from neuron_llm.backends.neuron.export import functional_graph, zero_kv_caches
-from neuron_llm.backends.neuron.functional_graph import StatefulGraph
-from neuron_llm.backends.neuron.torch_releases import save_script
-from neuron_llm.backends.neuron.trace import trace_graph, weight_constants
-from neuron_llm.backends.protocol import GraphFiles, KVCacheShape, LoadJob
+from neuron_llm.backends.neuron.graph_build import Build, compile_graph
+from neuron_llm.backends.neuron.nxd_model import put_together
+from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
+from neuron_llm.backends.protocol import GraphFiles, GraphSpec, KVCacheShape, LoadJob
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
 
 DOUBLES = Path(__file__).resolve().parents[2] / "doubles"
@@ -36,7 +38,8 @@ BUCKETS: tuple[Bucket, ...] = (PREFILL, DecodeBucket(4, MAX_MODEL_LEN))
 
 def use_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process find the doubles, and forget what it imported from elsewhere."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torch_neuronx"]:
+    packages = ("torch_neuronx", "neuronx_distributed")
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(str(DOUBLES))
     monkeypatch.setenv("PATH", f"{DOUBLES / 'bin'}{os.pathsep}{os.environ['PATH']}")
@@ -48,21 +51,33 @@ def environment_with_doubles() -> dict[str, str]:
     return {**os.environ, "PATH": path, "PYTHONPATH": str(DOUBLES)}
 
 
-def build_graphs(directory: Path, family: str = FAMILY) -> LoadJob:
-    """Trace both graphs of a family and write its weights, as `compile` does."""
-    graphs = []
-    for bucket in BUCKETS:
-        spec = graph_spec(family, bucket)
-        graph = functional_graph(spec, TARGET)
-        stateful = StatefulGraph(graph, zero_kv_caches(spec, graph.model))
-        folder = directory / bucket.name
+def build_graph(folder: Path, spec: GraphSpec, target: NeuronTarget) -> GraphFiles:
+    """Compile one graph into a folder, which must be there."""
+    graph = functional_graph(spec, target)
+    caches = zero_kv_caches(spec, graph.model)
+    work_dir = folder.parent / "work" / spec.bucket.name
+    build = Build(spec, target, graph, caches, work_dir, time.perf_counter())
+    compile_graph(folder, build)
+    return GraphFiles(spec.bucket, folder, read_built_graph(folder).constants)
+
+
+def build_graphs(
+    directory: Path, target: NeuronTarget = TARGET, buckets: Sequence[Bucket] = BUCKETS
+) -> LoadJob:
+    """Compile the graphs of the family and write its weights, as `compile` does."""
+    graphs, specs = [], [graph_spec(FAMILY, bucket) for bucket in buckets]
+    for spec in specs:
+        folder = directory / spec.bucket.name
         folder.mkdir(parents=True)
-        traced = trace_graph(stateful, spec, TARGET, directory / "work" / bucket.name)
-        save_script(traced, folder / GRAPH_FILE)
-        graphs.append(GraphFiles(bucket, folder, tuple(weight_constants(stateful))))
-    model = build_model(family, ATTENTION_NAME)
+        graphs.append(build_graph(folder, spec, target))
+    shared_files: tuple[Path, ...] = ()
+    if target.binding == MODEL_BUILDER:
+        shared_files = (directory / "model.pt",)
+        put_together(specs, [graph.directory for graph in graphs], target, shared_files[0])
+    model = build_model(FAMILY, ATTENTION_NAME)
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]
     save_file(
-        {name: p.detach().clone() for name, p in model.named_parameters(remove_duplicate=False)},
+        {name: tensor.detach().clone() for name, tensor in tensors},
         directory / "weights.safetensors",
     )
     config = model.config
@@ -71,10 +86,11 @@ def build_graphs(directory: Path, family: str = FAMILY) -> LoadJob:
         graphs=tuple(graphs),
         weights=directory / "weights.safetensors",
         weight_aliases={},
-        shared_files=(),
+        shared_files=shared_files,
         kv_cache=KVCacheShape(
             config.num_hidden_layers, NUM_BLOCKS, BLOCK_SIZE, config.num_key_value_heads, head_dim
         ),
-        vocab_size=FAMILIES[family]["vocab_size"],
+        vocab_size=FAMILIES[FAMILY]["vocab_size"],
         dtype=str(torch.float32).removeprefix("torch."),
+        requirements={"binding": [target.binding]},
     )

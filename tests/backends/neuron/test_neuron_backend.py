@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
-from neuron_doubles import use_doubles
+from neuron_doubles import DOUBLES, use_doubles
 
+from neuron_llm.backends.neuron import devices
 from neuron_llm.backends.neuron.backend import NeuronBackend
-from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs
+from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs, targets
+from neuron_llm.backends.neuron.packages import installed_binding
 from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.protocol import CompileJob, get_backend
 from neuron_llm.errors import ArtifactError, CompileError
@@ -18,7 +21,12 @@ INSTALL = (
     "install it: `python -m pip install --extra-index-url https://pip.repos.neuron.amazonaws.com "
     "neuronx-cc==2.27.5334.0 torch-neuronx==2.9.0.2.15.32035`"
 )
+INSTALL_NXD = (
+    "python -m pip install --extra-index-url https://pip.repos.neuron.amazonaws.com "
+    "neuronx-distributed==0.19.28492"
+)
 TARGET = NeuronTarget("trn2", 2)
+SHARING = NeuronTarget("trn2", 2, binding="model_builder")
 
 
 def test_without_the_package_the_backend_is_refused_with_the_install_line() -> None:
@@ -46,7 +54,8 @@ def test_with_the_package_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     use_doubles(monkeypatch)
     backend = get_backend("neuron", neuron_target=TARGET)
     assert backend.name == "neuron"
-    assert backend.requirements() == {"target": ["trn2"], "logical_nc_config": ["2"]}
+    needed = {"target": ["trn2"], "logical_nc_config": ["2"], "binding": ["trace"]}
+    assert backend.requirements() == needed
     versions = backend.versions()
     assert versions["torch-neuronx"] == "2.9.0.2.15.32035+double"
     assert versions["neuronx-cc"] == "2.27.5334.0+double"
@@ -63,6 +72,98 @@ def test_what_differs_from_the_host_that_compiled_is_named(
         "compiled with torch-neuronx 2.8.0, but torch-neuronx here is 2.9.0.2.15.32035+double",
         "compiled for logical cores of 1 physical ones, but they are of 2 here "
         "(`NEURON_LOGICAL_NC_CONFIG`)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "refused"),
+    [
+        ("trn2.48xlarge", {"inf2", "trn1"}),
+        ("inf2.xlarge", {"trn2"}),
+        # The same cores: both run either's graphs.
+        ("Trn1", {"trn2"}),
+        ("trn9.large", set()),
+    ],
+)
+def test_graphs_of_another_generation_are_refused(
+    instance_type: str, refused: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_doubles(monkeypatch)
+    listed = [{"neuron_device": 0, "instance_type": instance_type}]
+    monkeypatch.setattr(devices, "_listed_devices", lambda: listed)
+    backend = NeuronBackend(None)
+    versions = NeuronBackend(TARGET).versions()
+    for target in ("inf2", "trn1", "trn2"):
+        reasons = backend.diagnose(versions, {"target": [target]})
+        here = instance_type.lower().split(".")[0]
+        expected = f"compiled for `{target}`, but the devices here are `{here}`"
+        assert reasons == ([expected] if target in refused else []), target
+
+
+def test_the_generation_is_read_from_sysfs_too(tmp_path: Path) -> None:
+    folder = tmp_path / "neuron0" / "info" / "architecture"
+    folder.mkdir(parents=True)
+    assert targets(tmp_path) == set()
+    (folder / "instance_type").write_text("Inf2\n")
+    assert targets(tmp_path) == {"inf2"}
+
+
+@pytest.fixture
+def without_nxd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let torch-neuronx be installed, and neuronx-distributed not."""
+    use_doubles(monkeypatch)
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path != str(DOUBLES)])
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for path in (*DOUBLES.glob("torch_neuronx*"), *DOUBLES.glob("neuronx_cc*")):
+        (packages / path.name).symlink_to(path)
+    monkeypatch.syspath_prepend(str(packages))
+    return packages
+
+
+def test_graphs_that_share_need_one_more_package(
+    without_nxd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert get_backend("neuron", neuron_target=TARGET).versions().keys() >= {"torch-neuronx"}
+    assert installed_binding() == "trace"
+    with pytest.raises(ArtifactError) as caught:
+        get_backend("neuron", neuron_target=SHARING)
+    assert caught.value.message == (
+        "`binding: model_builder` needs neuronx-distributed, which is not installed"
+    )
+    assert caught.value.hint == f"install it: `{INSTALL_NXD}`"
+    # The public index has a stub of this name too.
+    metadata = without_nxd / "neuronx_distributed-0.1.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Name: neuronx-distributed\nVersion: 0.1\n\nWRONG PACKAGE\n")
+    assert installed_binding() == "trace"
+    with pytest.raises(ArtifactError, match=r"0\.1 is an empty stub of the public index"):
+        get_backend("neuron", neuron_target=SHARING)
+    use_doubles(monkeypatch)
+    assert installed_binding() == "model_builder"
+
+
+def test_what_graphs_that_share_lack_here_is_one_reason_with_the_install_line(
+    without_nxd: Path,
+) -> None:
+    versions = {**NeuronBackend(TARGET).versions(), "neuronx-distributed": "0.19.28492"}
+    found = NeuronBackend(None).diagnose(versions, NeuronBackend(SHARING).requirements())
+    assert found == [
+        "compiled with neuronx-distributed 0.19.28492, but neuronx-distributed is not installed "
+        f"here: `{INSTALL_NXD}`"
+    ]
+    assert NeuronBackend(None).diagnose(versions, NeuronBackend(TARGET).requirements()) == []
+
+
+def test_another_release_than_graphs_were_put_together_by_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_doubles(monkeypatch)
+    backend = get_backend("neuron", neuron_target=SHARING)
+    assert backend.diagnose(backend.versions(), backend.requirements()) == []
+    versions = {**backend.versions(), "neuronx-distributed": "0.18"}
+    assert backend.diagnose(versions, backend.requirements()) == [
+        "compiled with neuronx-distributed 0.18, but neuronx-distributed here is 0.19.28492+double"
     ]
 
 
@@ -88,10 +189,3 @@ def test_a_missing_compiler_is_named_before_anything_is_built(
     job = CompileJob((graph_spec("llama", PREFILL),), tmp_path, 1, lambda _: None)
     with pytest.raises(CompileError, match="`neuronx-cc` is not on PATH"):
         get_backend("neuron", neuron_target=TARGET).compile_graphs(job)
-
-
-def test_sampling_in_the_graph_is_refused_by_its_key(tmp_path: Path) -> None:
-    job = CompileJob((), tmp_path, 1, lambda _: None)
-    backend = NeuronBackend(NeuronTarget("trn2", 2, samples_greedily=True))
-    with pytest.raises(CompileError, match="on_device_sampling_config"):
-        backend.compile_graphs(job)

@@ -1,78 +1,53 @@
-"""The whole main job on the doubles: compile, save, load in new processes, and run."""
+"""The whole main job on the doubles, by both bindings: compile, load in new processes, and run."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from neuron_doubles import environment_with_doubles
+from neuron_job import CONFIG, neuron_llm, read_records, write_lines
+from tiny_models import LLAMA, save_model
 
-CONFIG = """\
-model: {model}
-backend: neuron
-dtype: float32
-max_model_len: 64
-max_num_seqs: 2
-max_num_batched_tokens: 16
-block_size: 4
-neuron_config:
-  target: trn2
-  num_batched_tokens_buckets: [16]
-  num_seqs_buckets: [2]
-  kv_segment_size_buckets: [16]
-  binding: trace
-"""
 GREEDY = {"max_tokens": 6, "ignore_eos": True, "temperature": 0}
 PROMPTS = ["a", "Static shapes", "twenty-three characters and some more of them"]
 
 
-def neuron_llm(
-    *arguments: str | Path, directory: Path, with_doubles: bool = True
-) -> subprocess.CompletedProcess[str]:
-    environment = environment_with_doubles() if with_doubles else None
-    return subprocess.run(
-        [sys.executable, "-m", "neuron_llm.cli.main", *map(str, arguments)],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture(scope="module", params=["trace", "model_builder"])
+def binding(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory, llama_model: Path) -> Path:
+def directory(binding: str, tmp_path_factory: pytest.TempPathFactory, llama_model: Path) -> Path:
     """A directory in which the configuration has been compiled."""
     path = tmp_path_factory.mktemp("neuron")
-    (path / "tiny.yaml").write_text(CONFIG.format(model=llama_model))
-    (path / "prompts.jsonl").write_text(
-        "".join(
-            json.dumps({"id": str(i), "prompt": prompt, **GREEDY}) + "\n"
-            for i, prompt in enumerate(PROMPTS)
-        )
-    )
+    config = CONFIG.replace("binding: trace", f"binding: {binding}")
+    (path / "tiny.yaml").write_text(config.format(model=llama_model))
+    lines = [{"id": str(i), "prompt": prompt, **GREEDY} for i, prompt in enumerate(PROMPTS)]
+    write_lines(path / "prompts.jsonl", lines)
     result = neuron_llm("compile", "tiny.yaml", "--cache-dir", path / "cache", directory=path)
     assert result.returncode == 0, result.stderr
     return path
 
 
 def texts(path: Path) -> dict[str, Any]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return {line["id"]: line["text"] for line in lines}
+    return {line_id: record["text"] for line_id, record in read_records(path).items()}
 
 
 def test_an_artifact_runs_in_a_new_process_with_the_outputs_of_the_cpu_backend(
-    directory: Path, tiny_artifact: Path
+    binding: str, directory: Path, tiny_artifact: Path
 ) -> None:
     result = neuron_llm(
-        *("run", "--prompts", "prompts.jsonl", "--output", "neuron.jsonl"), directory=directory
+        *("run", "--prompts", "prompts.jsonl", "--output", "neuron.jsonl", "--json"),
+        directory=directory,
     )
     assert result.returncode == 0, result.stderr
-    assert "the KV cache moved between graphs" in result.stderr
+    summary = json.loads(result.stdout)
+    # Separate graphs hand the cache on at every change of phase; joined ones have it in common.
+    assert (summary["num_kv_copies"] > 0) == (binding == "trace")
+    assert (summary["kv_copy_bytes"] > 0) == (binding == "trace")
     result = neuron_llm(
         *("run", "--prompts", "prompts.jsonl", "--output", "cpu.jsonl"),
         *("--artifact", tiny_artifact),
@@ -85,29 +60,64 @@ def test_an_artifact_runs_in_a_new_process_with_the_outputs_of_the_cpu_backend(
     assert len(set(outputs.values())) == len(PROMPTS)
 
 
-def test_every_graph_was_verified_and_says_how_it_is_bound(directory: Path) -> None:
+def test_every_graph_was_verified_and_says_how_it_is_bound(binding: str, directory: Path) -> None:
     artifact = directory / "artifacts" / "tiny"
     manifest = json.loads((artifact / "manifest.json").read_text())
-    assert manifest["requirements"] == {"target": ["trn2"], "logical_nc_config": ["2"]}
+    needed = {"target": ["trn2"], "logical_nc_config": ["2"], "binding": [binding]}
+    assert manifest["requirements"] == needed
     assert manifest["backend_versions"]["torch-neuronx"].endswith("+double")
+    shares = binding == "model_builder"
+    assert ("neuronx-distributed" in manifest["backend_versions"]) == shares
+    assert len(manifest["shared_files"]) == int(shares)
+    states = ["key_0", "value_0", "key_1", "value_1"]
     for graph in manifest["graphs"]:
         assert graph["verification"]["worst_error"] < 1e-3
         table = json.loads((artifact / "graphs" / graph["name"] / "binding.json").read_text())
-        assert table["aliases"] == {"key.0": 1, "value.0": 2, "key.1": 3, "value.1": 4}
+        assert table["states"] == states
+        # Replaced by name, or by the outputs behind the logits.
+        places = {} if shares else {state: 1 + index for index, state in enumerate(states)}
+        assert table["aliases"] == places
         assert len(table["hlo_sha256"]) == 1
         assert table["compiler_arguments"][:2] == ["--target", "trn2"]
-    logs = sorted((directory / "cache" / "neuronx-cc").glob("*/log-neuron-cc.txt"))
+    logs = sorted((directory / "cache" / "neuronx-cc").rglob("log-neuron-cc.txt"))
     assert len(logs) == len(manifest["graphs"])
 
 
-def test_a_second_compile_builds_nothing(directory: Path) -> None:
+def compiled(directory: Path, config: str, *options: str) -> tuple[int, int]:
+    """Compile and return how many graphs were built, and how many were in the cache."""
+    cache = directory / "cache"
     result = neuron_llm(
-        *("compile", "tiny.yaml", "--json", "--cache-dir", directory / "cache"),
-        directory=directory,
+        "compile", config, "--json", "--cache-dir", cache, *options, directory=directory
     )
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
-    assert (answer["num_built"], answer["num_cached"]) == (0, 2)
+    return answer["num_built"], answer["num_cached"]
+
+
+def test_a_second_compile_builds_nothing(directory: Path) -> None:
+    assert compiled(directory, "tiny.yaml") == (0, 2)
+
+
+def test_a_fine_tune_builds_nothing(directory: Path, tmp_path: Path, llama_model: Path) -> None:
+    fine_tune = save_model(tmp_path / "fine-tune", LLAMA, seed=7)
+    config = (directory / "tiny.yaml").read_text().replace(str(llama_model), str(fine_tune))
+    (directory / "tuned.yaml").write_text(config)
+    entries = sorted((directory / "cache" / "graphs").iterdir())
+    assert compiled(directory, "tuned.yaml", "--no-verify") == (0, 2)
+    # The model that graphs are put together to is the same too: it holds no weights.
+    assert sorted((directory / "cache" / "graphs").iterdir()) == entries
+
+
+def test_one_more_bucket_builds_one_graph(binding: str, directory: Path) -> None:
+    config = directory / "wider.yaml"
+    config.write_text((directory / "tiny.yaml").read_text())
+    assert compiled(directory, "wider.yaml", "--no-verify") == (0, 2)
+    num_entries = len(list((directory / "cache" / "graphs").iterdir()))
+    added = compiled(directory, "wider.yaml", "--no-verify", "--add-bucket", "decode:1")
+    assert added == (1, 2)
+    # One graph, and where graphs are put together that is done anew.
+    num_more = 2 if binding == "model_builder" else 1
+    assert len(list((directory / "cache" / "graphs").iterdir())) == num_entries + num_more
 
 
 def test_without_the_sdk_everything_but_a_plan_is_refused_with_the_install_line(

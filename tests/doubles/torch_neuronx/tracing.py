@@ -61,17 +61,21 @@ def compile_graph(
         directory = Path(work_dir or scratch)
         directory.mkdir(parents=True, exist_ok=True)
         graph = directory / "graph.hlo"
-        graph.write_text(json.dumps(_listing(exported)))
-        log = directory / "log-neuron-cc.txt"
-        result = subprocess.run(
-            [
-                *("neuronx-cc", "compile", str(graph), "--framework", "XLA", *arguments),
-                *("--output", str(directory / "graph.neff"), "--logfile", str(log)),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        graph.write_text(json.dumps(listing(core_form(exported))))
+        run_compiler(graph, directory / "graph.neff", directory / "log-neuron-cc.txt", arguments)
+
+
+def run_compiler(graph: Path, output: Path, log: Path, arguments: list[str]) -> None:
+    """Run the neuronx-cc on PATH."""
+    result = subprocess.run(
+        [
+            *("neuronx-cc", "compile", str(graph), "--framework", "XLA", *arguments),
+            *("--output", str(output), "--logfile", str(log)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     # neuronx-cc CLI: exit code 0 is success, anything else an error.
     if result.returncode:
         raise RuntimeError(f"neuronx-cc ended with {result.returncode}: {result.stderr}")
@@ -93,8 +97,8 @@ def _outputs(exported: torch.export.ExportedProgram) -> list[torch.Tensor]:
     ]
 
 
-def _listing(exported: torch.export.ExportedProgram) -> dict[str, Any]:
-    core = core_form(exported)
+def listing(core: torch.export.ExportedProgram) -> dict[str, Any]:
+    """Return what a graph in core operators consists of."""
     kinds = {s.arg.name: s.kind for s in core.graph_signature.input_specs if s.arg.name}
     parameters, instructions = [], []
     for node in core.graph.nodes:
