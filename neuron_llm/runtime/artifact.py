@@ -54,7 +54,7 @@ class Artifact:
                 hint="compile it on this machine: `neuron-llm compile CONFIG`",
             )
         for entry in manifest.shared_files:
-            check_content(directory, entry, what="the operator library")
+            check_content(directory, entry, what="the file that all graphs share")
         for graph in manifest.graphs:
             _check_graph(directory, manifest, graph, backend.graph_file)
         return cls(directory, manifest)
