@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from neuron_llm.backends.state_transfers import MovesState
 from neuron_llm.cli.batch_output import begin_output, open_output
@@ -27,8 +28,10 @@ from neuron_llm.runtime.batch import BatchOptions, BatchResult, run_batch
 from neuron_llm.runtime.duplicate_ids import check_unique_ids
 from neuron_llm.runtime.engine import Engine
 from neuron_llm.runtime.engine_options import EngineOptions
+from neuron_llm.runtime.finished_records import FinishedRecords, find_finished_records
 from neuron_llm.runtime.metrics import RunMetrics
 from neuron_llm.runtime.padding_price import PaddingPrice
+from neuron_llm.runtime.prompt_lines import BadLine, PromptLine
 from neuron_llm.runtime.prompts import PromptReader, open_prompts
 from neuron_llm.runtime.records import OrderedRecordWriter
 from neuron_llm.scheduler.step_record import StepRecord
@@ -44,6 +47,7 @@ class BatchJob:
         prompts: the prompts file.
         output: where records go; None is stdout.
         force: replace the output file.
+        resume: keep the output file's records and go on with the first line that has none.
         options: what holds for every line.
         json_output: write the summary as a JSON document on stdout.
         trace_out: where to write a trace of the run, or None.
@@ -55,6 +59,7 @@ class BatchJob:
     prompts: Path
     output: Path | None
     force: bool
+    resume: bool
     options: BatchOptions
     json_output: bool
     trace_out: Path | None
@@ -79,7 +84,9 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
 
     with ExitStack() as stack:
         reader = PromptReader(stack.enter_context(open_prompts(job.prompts)))
-        stream = stack.enter_context(open_output(job.output, prompts=job.prompts, force=job.force))
+        force = job.force or job.resume
+        stream = stack.enter_context(open_output(job.output, prompts=job.prompts, force=force))
+        finished = _finished_records(job, console)
         trace = _open_trace(job)
         if trace is not None:
             stack.enter_context(trace)
@@ -87,9 +94,11 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
         engine = stack.enter_context(
             loaded_engine(job.artifact, artifact_id, console, job.engine_options, count, trace)
         )
-        begin_output(stream)
-        result = _run(job, (engine, reader, stream), console)
-    if not result.num_ok + result.num_failed:
+        begin_output(stream, num_kept_bytes=finished.num_bytes)
+        lines = islice(reader, finished.num_records, None)
+        writer = OrderedRecordWriter(stream, first_index=finished.num_records)
+        result = _run(job, (engine, lines, writer), console)
+    if not finished.num_records + result.num_ok + result.num_failed:
         console.warn(f"no prompts in `{job.prompts}`")
     for warning in (*reader.warnings(), *_prefix_caching_warnings(job.manifest, result.metrics)):
         console.warn(warning)
@@ -101,7 +110,27 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
         console.result(json.dumps(_summary_json(job, metrics, account, price)))
     else:
         console.notice(render_summary(metrics, account, price))
-    return ExitCode.SOME_LINES_FAILED if result.num_failed else ExitCode.OK
+    num_failed = finished.num_failed + result.num_failed
+    return ExitCode.SOME_LINES_FAILED if num_failed else ExitCode.OK
+
+
+def _finished_records(job: BatchJob, console: Console) -> FinishedRecords:
+    """Return what an earlier run has done of a job that goes on; nothing, if it begins.
+
+    Raises:
+        NeuronLLMError: the output is of something else, or the prompts can be read only once.
+    """
+    if not job.resume or job.output is None or not job.output.is_file():
+        return FinishedRecords()
+    if not job.prompts.is_file():
+        raise NeuronLLMError(
+            f"the prompts file `{job.prompts}` can be read only once, so that no job can go on",
+            hint="write the prompts to a file",
+        )
+    with job.output.open("rb") as output, open_prompts(job.prompts) as prompts:
+        finished = find_finished_records(job.output, output, PromptReader(prompts))
+    console.notice(f"{counted(finished.num_records, 'line')} done already")
+    return finished
 
 
 def _padding_price(job: BatchJob) -> PaddingPrice | None:
@@ -129,13 +158,15 @@ def _open_trace(job: BatchJob) -> ChromeTraceWriter | None:
 
 
 def _run(
-    job: BatchJob, opened: tuple[Engine, PromptReader, BinaryIO], console: Console
+    job: BatchJob,
+    opened: tuple[Engine, Iterator[PromptLine | BadLine], OrderedRecordWriter],
+    console: Console,
 ) -> BatchResult:
-    engine, reader, stream = opened
+    engine, lines, writer = opened
     is_on_terminal = job.output is None and sys.stdout.isatty()
     with BatchStatus(console, is_shown=not is_on_terminal) as status:
         try:
-            return run_batch(engine, reader, OrderedRecordWriter(stream), job.options, status.show)
+            return run_batch(engine, lines, writer, job.options, status.show)
         except KeyboardInterrupt:
             console.notice(f"interrupted: {counted(status.num_done, 'line')} done")
             raise

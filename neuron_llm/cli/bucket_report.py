@@ -101,6 +101,7 @@ def bucket_report_command(
 
     Example: neuron-llm bucket-report configs/smollm2-135m.yaml --prompts examples/prompts.jsonl
     """
+    from neuron_llm.cli.report_html import check_html_path, write_html
     from neuron_llm.cli.report_write import check_write_usage, write_recommendation
     from neuron_llm.cli.template import read_template
     from neuron_llm.report.report_builder import ReportQuestion
@@ -109,7 +110,11 @@ def bucket_report_command(
     _exclude({"CONFIG": config, "`--artifact`": artifact})
     _exclude({"`--prompts`": prompts, "`--trace`": trace})
     _exclude({"`--json`": json_output or None, "`--csv`": csv or None})
+    if template is not None and prompts is None:
+        raise typer.BadParameter("`--template` has no effect without `--prompts`")
     check_write_usage(config, write, force=force)
+    if html is not None:
+        check_html_path(html, (config, prompts, trace, template, write))
     question = ReportQuestion(
         prompts=prompts,
         trace=trace,
@@ -124,7 +129,7 @@ def bucket_report_command(
     report = _build(console, config, artifact, question)
     _show(console, report, as_json=json_output, as_csv=csv)
     if html is not None:
-        _write_html(console, report, html)
+        write_html(console, report, html)
     if write is not None:
         is_forced_list = max_graphs is not None or max_num_batched_tokens is not None
         write_recommendation(console, report, write, is_forced_list=is_forced_list, force=force)
@@ -196,10 +201,3 @@ def _show(console: Console, report: BucketReport, *, as_json: bool, as_csv: bool
         console.result(render_csv(report))
     else:
         console.result(render_report(report))
-
-
-def _write_html(console: Console, report: BucketReport, path: Path) -> None:
-    from neuron_llm.report.html.page import render_page
-
-    path.write_text(render_page(report), encoding="utf-8")
-    console.notice(f"wrote {path}")

@@ -37,9 +37,9 @@ def percent(ratio: float | None) -> str:
 
 
 def first_few(items: Sequence[str], num_shown: int = 3) -> str:
-    """Return the first items and how many there are beside: `a; b; c; and 4 more`."""
+    """Return the first items and how many more there are: `a; b; c; and 4 more (with --json)`."""
     num_more = len(items) - num_shown
-    more = [f"and {num_more} more"] if num_more > 0 else []
+    more = [f"and {num_more} more (with --json)"] if num_more > 0 else []
     return "; ".join([*items[:num_shown], *more])
 
 

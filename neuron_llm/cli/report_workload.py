@@ -19,9 +19,9 @@ def render_workload(workload: ReportWorkload, buckets: Sequence[int], max_model_
     cached, totals = sum(workload.work.num_cached_tokens), trace.total_lengths
     texts = {
         "prompts": f"{prompts.num_lengths} ({trace.format_name}), {_lengths(prompts)}",
-        "with output": _lengths(totals) if totals.counts else "",
+        "with output": _totals(workload) if totals.counts else "",
         "cached": f"{cached} prompt tokens found in the prefix cache" if cached else "",
-        "chunks": _chunks(workload),
+        "chunks": _chunks(workload) if trace.requests else "",
         "too long": _refused(workload, max_model_len) if workload.refused else "",
         "bad rows": _bad_rows(workload) if trace.bad_rows else "",
         "out of order": _unsorted(trace.num_unsorted) if trace.num_unsorted else "",
@@ -39,13 +39,21 @@ def _lengths(lengths: LengthHistogram) -> str:
     return f"{lengths.num_tokens} tokens: {percentiles}, longest {lengths.longest}"
 
 
+def _totals(workload: ReportWorkload) -> str:
+    """Return the lengths of prompt and output together, and of which requests they are."""
+    totals, num_all = workload.trace.total_lengths, workload.all_prompt_lengths.num_lengths
+    is_of_all = totals.num_lengths == num_all
+    scope = "" if is_of_all else f"of {totals.num_lengths} that can run and say it, "
+    return scope + _lengths(totals)
+
+
 def _chunks(workload: ReportWorkload) -> str:
     several, limit = workload.num_chunked_prompts, workload.max_chunk_tokens
     if not several:
         return f"none needs more than one of {limit} tokens"
     return (
-        f"{counted(several, 'prompt')} need several of {limit} tokens,"
-        f" the longest {workload.max_chunks}"
+        f"{counted(several, 'prompt')} of several chunks of {limit} tokens, the longest of"
+        f" {workload.max_chunks}"
     )
 
 

@@ -64,6 +64,11 @@ def write_recommendation(
 
 def _choose(report: BucketReport, *, is_forced_list: bool) -> ChosenLists:
     advice, what_if = report.prefill, report.what_if
+    if advice is None and report.workload is not None:
+        raise NeuronLLMError(
+            "nothing to write: no prompt of the workload can run within `max_model_len`",
+            hint="raise `max_model_len`, or give another workload",
+        )
     if advice is None:
         raise NeuronLLMError(
             "there is no workload to choose buckets for",

@@ -34,6 +34,9 @@ def run_command(
     ] = None,
     artifact: ArtifactOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output file.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the output file ends.")
+    ] = False,
     trace_out: Annotated[
         Path | None,
         typer.Option(
@@ -118,6 +121,7 @@ def run_command(
         {
             "--output": output,
             "--force": force,
+            "--resume": resume,
             "--trace-out": trace_out,
             "--token-ids": token_ids,
             "--json": json_output,
@@ -131,6 +135,8 @@ def run_command(
         raise typer.BadParameter("`--template` and `--raw` exclude each other")
     if json_output and output is None:
         raise typer.BadParameter("`--json` needs `-o FILE`: without it, stdout has the records")
+    if resume and (output is None or force):
+        raise typer.BadParameter("`--resume` needs `-o FILE`, and excludes `--force`")
     directory, manifest = choose_artifact(artifact, console)
     defaults = generation_fields(directory)
     defaults |= default_fields(samples_greedily=manifest.settings.samples_greedily)
@@ -154,6 +160,7 @@ def run_command(
             prompts,
             output,
             force,
+            resume,
             options,
             json_output,
             trace_out,

@@ -8,6 +8,7 @@ num_outputs]`. In fp8, `W` holds numbers of eight bits, and `W_scale_inv` a fact
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ def expanded(model_dir: Path, tensors: Sequence[TensorInfo]) -> list[TensorInfo]
         UnsupportedModelError: a tensor has a quantised dtype, and no scales of a known layout.
     """
     dtypes = {tensor.name: tensor.dtype for tensor in tensors}
+    _require_even_blocks(model_dir, tensors)
     result = []
     for tensor in tensors:
         if _is_mxfp4_half(tensor, _BLOCKS, _SCALES, dtypes) and len(tensor.shape) >= 3:
@@ -67,8 +69,36 @@ def expanded(model_dir: Path, tensors: Sequence[TensorInfo]) -> list[TensorInfo]
     return result
 
 
-def _is_fp8_scale(tensor: TensorInfo) -> bool:
-    return tensor.name.endswith((_FP8_SCALES, *_UNUSED))
+def _require_even_blocks(model_dir: Path, tensors: Sequence[TensorInfo]) -> None:
+    """Refuse an fp8 weight whose last block is smaller than the others.
+
+    Loading takes each dimension apart into as many equal parts as there are scales, and would
+    multiply by the scales of other blocks.
+    """
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    block = _fp8_block(model_dir)
+    for weight in tensors:
+        scales = shapes.get(weight.name + _FP8_SCALES, ())
+        if weight.dtype != _FP8 or block is None or len(scales) < len(block):
+            continue
+        ends = zip(weight.shape[-2:], scales[-2:], block, strict=True)
+        if any(num_scales > 1 and num_scales * step != size for size, num_scales, step in ends):
+            raise UnsupportedModelError(
+                f"`{weight.name}` in `{model_dir}` is {list(weight.shape)}, which fp8 blocks of "
+                f"{block[0]} by {block[1]} do not fill",
+                hint="give the unquantised checkpoint of the same model, or a `.gguf` file",
+            )
+
+
+def _fp8_block(model_dir: Path) -> tuple[int, int] | None:
+    """Return the rows and columns that have one scale; None if the configuration says nothing."""
+    try:
+        config = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
+        rows, columns = config["quantization_config"]["weight_block_size"]
+        return int(rows), int(columns)
+    # Whoever reads the whole configuration tells what is wrong with it.
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def _is_mxfp4_half(tensor: TensorInfo, own: str, other: str, dtypes: Mapping[str, str]) -> bool:

@@ -74,6 +74,7 @@ class Arrivals:
         self._pending: deque[TraceRequest] = deque()
         self._arrived: deque[TraceRequest] = deque()
         self.refused: list[RefusedRequest] = []
+        self._num_given = 0
         for request in workload.trace.requests:
             refused = self._refusal(request, config)
             if refused is None:
@@ -104,8 +105,10 @@ class Arrivals:
         return queued
 
     def _live(self, traced: TraceRequest) -> LiveRequest:
+        # No line: several requests may come from the same one.
+        self._num_given += 1
         request = Request(
-            str(traced.line),
+            str(self._num_given),
             self._tokens.prompt(traced),
             self._workload.asked_tokens(traced),
             eos_token_ids=frozenset({END_TOKEN_ID}),

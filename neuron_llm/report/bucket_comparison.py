@@ -64,13 +64,19 @@ class BucketComparison:
 
     @property
     def description(self) -> str:
-        """The comparison in words, `12.3% padding with 8 graphs instead of 30.4% with 8`."""
+        """The comparison in words, `12.3% padding with 8 graphs instead of 30.4% with 8`.
+
+        Lists of other chunk sizes also make other numbers of steps, each of which takes time.
+        """
         candidate, reference = self.candidate, self.reference
         noun = "graph" if candidate.num_graphs == 1 else "graphs"
         text = (
             f"{candidate.padding_ratio:.1%} padding with {candidate.num_graphs} {noun} instead of"
             f" {reference.padding_ratio:.1%} with {reference.num_graphs}"
         )
+        steps, steps_before = candidate.total.num_uses, reference.total.num_uses
+        if steps != steps_before:
+            text += f", in {steps} steps instead of {steps_before}"
         return f"{text}: more padding" if self.verdict is Verdict.MORE_PADDING else text
 
     def to_json(self) -> dict[str, Any]:

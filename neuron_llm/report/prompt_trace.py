@@ -14,6 +14,8 @@ from neuron_llm.errors import NeuronLLMError, RequestError
 from neuron_llm.report.trace import BadRow, Trace, TraceRequest
 from neuron_llm.runtime.prompt_lines import BadLine, PromptLine
 from neuron_llm.runtime.prompts import PromptReader, open_prompts
+from neuron_llm.runtime.sampling_params import SamplingParams
+from neuron_llm.runtime.vocabulary_check import check_prompt
 
 FORMAT_NAME = "prompts"
 
@@ -35,8 +37,9 @@ class PromptTrace:
     """What a prompts file holds.
 
     Attributes:
-        trace: every prompt comes at once. A line's `max_tokens` counts as its output: no more is
-            generated. Lines that cannot be run are its bad rows.
+        trace: every prompt comes at once, as often as its line wants completions (`n`). A line's
+            `max_tokens` counts as its output: no more is generated. Lines that cannot be run are
+            its bad rows.
         warnings: one sentence for each field name that means nothing.
     """
 
@@ -68,7 +71,12 @@ class PrefixIds:
 
 
 def read_prompt_trace(
-    path: Path, tokenizer: PromptTokenizer, block_size: int, chat_template: str | None = None
+    path: Path,
+    tokenizer: PromptTokenizer,
+    *,
+    block_size: int,
+    vocab_size: int,
+    chat_template: str | None = None,
 ) -> PromptTrace:
     """Read a prompts file and count its tokens.
 
@@ -76,6 +84,7 @@ def read_prompt_trace(
         path: JSON lines, as `neuron-llm run` takes them.
         tokenizer: the model's.
         block_size: tokens of a block of the KV cache, which prompts share whole.
+        vocab_size: of the model, which runs no other tokens.
         chat_template: a Jinja template that replaces the model's.
 
     Raises:
@@ -88,12 +97,16 @@ def read_prompt_trace(
         reader = PromptReader(stream)
         for line in reader:
             try:
+                if isinstance(line, BadLine):
+                    raise RequestError(line.message, code=line.code)
+                # Read for its limits too: a line that `run` refuses is no part of the workload.
+                params = SamplingParams.merged(line.sampling)
                 token_ids = _encode(line, tokenizer, chat_template)
+                check_prompt(token_ids, vocab_size)
             except RequestError as error:
                 bad_rows.append(BadRow(line.line_number, error.message))
             else:
-                assert isinstance(line, PromptLine)
-                requests.append(_request_of(line, token_ids, ids))
+                requests += [_request_of(line, token_ids, ids)] * params.n
         warnings = tuple(reader.warnings())
     if not requests:
         why = f": {bad_rows[0].reason} (line {bad_rows[0].line})" if bad_rows else ""
@@ -105,27 +118,24 @@ def read_prompt_trace(
     return PromptTrace(trace, warnings)
 
 
-def _encode(
-    line: PromptLine | BadLine, tokenizer: PromptTokenizer, chat_template: str | None
-) -> list[int]:
-    """Return the tokens of a line; a `RequestError` if it cannot be run."""
-    if isinstance(line, BadLine):
-        raise RequestError(line.message, code=line.code)
+def _encode(line: PromptLine, tokenizer: PromptTokenizer, chat_template: str | None) -> list[int]:
+    """Return the tokens of a line, at least one; a `RequestError` if it cannot be run."""
     if line.prompt_token_ids is not None:
         return line.prompt_token_ids
     if line.messages is not None:
-        return tokenizer.encode_messages(line.messages, chat_template=chat_template)
+        token_ids = tokenizer.encode_messages(line.messages, chat_template=chat_template)
+        if not token_ids:
+            raise RequestError("the chat template writes nothing", code="empty_prompt")
+        return token_ids
     assert line.prompt is not None
     return tokenizer.encode_prompt(line.prompt)
 
 
 def _request_of(line: PromptLine, token_ids: Sequence[int], ids: PrefixIds) -> TraceRequest:
-    max_tokens = line.sampling.get("max_tokens")
-    is_count = isinstance(max_tokens, int) and not isinstance(max_tokens, bool) and max_tokens >= 1
     return TraceRequest(
         arrival_s=0.0,
         prompt_tokens=len(token_ids),
-        output_tokens=max_tokens if is_count else None,
+        output_tokens=line.sampling.get("max_tokens"),
         hash_ids=ids.of(token_ids),
         line=line.line_number,
     )

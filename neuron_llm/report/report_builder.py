@@ -81,12 +81,18 @@ class ReportBuilder:
         """Return the report.
 
         Raises:
-            NeuronLLMError: the workload cannot be read, or nobody can say what steps take.
+            NeuronLLMError: the workload cannot be read, there is none to simulate, or nobody can
+                say what steps take.
         """
         subject, run = self._subject, self._last_run
         static = static_report(subject)
         workload = self._workload(question)
         if workload is None:
+            if question.is_simulated or question.target is not None:
+                raise NeuronLLMError(
+                    "there is no workload to time or simulate",
+                    hint="give one with `--prompts FILE` or `--trace FILE`",
+                )
             return BucketReport(subject, static)
         if not workload.trace.requests:
             # The graphs may have been used all the same, as by prompts that were scored.
@@ -135,8 +141,13 @@ class ReportBuilder:
             )
         self._on_progress(f"counting the tokens of {path}")
         tokenizer = Tokenizer.load(self._subject.tokenizer_dir)
-        block_size = self._subject.plan.block_size
-        read = read_prompt_trace(path, tokenizer, block_size, question.chat_template)
+        read = read_prompt_trace(
+            path,
+            tokenizer,
+            block_size=self._subject.plan.block_size,
+            vocab_size=self._subject.plan.model.vocab_size,
+            chat_template=question.chat_template,
+        )
         for warning in read.warnings:
             self._on_warning(warning)
         return read.trace

@@ -19,6 +19,9 @@ from neuron_llm.report.trace import Trace
 from neuron_llm.report.trace_builder import TraceBuilder, known_columns
 from neuron_llm.report.trace_values import RowError, shown
 
+_GZIP_MAGIC = "\udc8b\x08"
+"""How a file that `gzip` wrote begins as text, behind a byte that is a blank to Python."""
+
 _Lines = Iterable[tuple[int, str]]
 """Each line's number in the file, from 1, and its text without the blanks around it."""
 
@@ -29,7 +32,8 @@ def read_trace(path: Path) -> Trace:
     Blank lines are skipped, and a bad row costs no other.
 
     Raises:
-        NeuronLLMError: the file cannot be read, is empty, has unknown columns or no usable row.
+        NeuronLLMError: the file cannot be read, is compressed or empty, has unknown columns or no
+            usable row.
     """
     builder = TraceBuilder(path)
     try:
@@ -39,6 +43,10 @@ def read_trace(path: Path) -> Trace:
             number, first = next(lines, (0, ""))
             if not first:
                 raise NeuronLLMError(f"the trace `{path}` is empty", hint=known_columns())
+            if first.startswith(_GZIP_MAGIC):
+                raise NeuronLLMError(
+                    f"the trace `{path}` is compressed", hint="decompress it first: `gzip -d FILE`"
+                )
             if first.startswith("{"):
                 _read_json(builder, chain([(number, first)], lines))
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from neuron_llm.runtime.metrics import RequestLatency
 from neuron_llm.runtime.openai_logprobs import (
@@ -170,28 +170,6 @@ def _details(
     if completion.logprobs is not None:
         details["logprobs"] = logprobs_form(completion)
     return details
-
-
-class RecordWriter(Protocol):
-    """Takes records as they come and writes each as one whole line."""
-
-    def write(self, record: OutputRecord) -> None:
-        """Take one record."""
-
-
-class CompletionOrderRecordWriter:
-    """Writes each record at once, in the order in which requests finish.
-
-    Args:
-        stream: a binary file, at its end.
-    """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-
-    def write(self, record: OutputRecord) -> None:
-        """Write one line and hand it to the operating system: a killed job keeps it."""
-        _write_line(self._stream, _line_of(record))
 
 
 class OrderedRecordWriter:

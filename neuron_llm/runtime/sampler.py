@@ -34,8 +34,7 @@ class SamplingError(NeuronLLMError):
     def __init__(self, message: str, request_ids: Sequence[str]) -> None:
         super().__init__(
             message,
-            hint="run `neuron-llm compile --verify` to see whether the graphs or the weights are "
-            "at fault",
+            hint="if it is not the request, compile the artifact again, without `--no-verify`",
         )
         self.request_ids = tuple(request_ids)
 
@@ -49,7 +48,11 @@ class InvalidLogitsError(SamplingError):
 
     def __init__(self, request_ids: Sequence[str]) -> None:
         names = ", ".join(f"`{request_id}`" for request_id in request_ids)
-        super().__init__(f"the logits of {names} hold no finite largest value", request_ids)
+        super().__init__(
+            f"the logits of {names} hold no finite largest value: the graph gave none, or fields "
+            "such as `allowed_token_ids` and `min_tokens` leave no token",
+            request_ids,
+        )
 
 
 class Sampler:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -65,3 +69,51 @@ def test_a_device_has_many_writers() -> None:
     ):
         begin_output(first)
         second.write(b"gone")
+
+
+@contextmanager
+def room_for(num_bytes: int) -> Iterator[None]:
+    """Let no file become longer, as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_disk_without_room_cuts_no_record_in_two(tmp_path: Path, exists: bool) -> None:
+    path = tmp_path / "out.jsonl"
+    if exists:
+        path.write_bytes(b"older records\n")
+    with (
+        pytest.raises(NeuronLLMError, match=r"cannot write `.*out\.jsonl`: file too large"),
+        open_output(path, prompts=PROMPTS, force=True) as stream,
+    ):
+        begin_output(stream)
+        stream.write(b"first\n")
+        with room_for(9):
+            stream.write(b"second\n")
+    assert path.read_bytes() == b"first\n"
+
+
+def test_a_record_without_room_for_any_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    with (
+        pytest.raises(NeuronLLMError, match="file too large"),
+        open_output(path, prompts=PROMPTS, force=False) as stream,
+        room_for(3),
+    ):
+        stream.write(b"first\n")
+    assert not path.exists()
+
+
+def test_a_full_device_is_named() -> None:
+    with (
+        pytest.raises(NeuronLLMError, match="cannot write `/dev/full`: no space left on device"),
+        open_output(Path("/dev/full"), prompts=PROMPTS, force=False) as stream,
+    ):
+        stream.write(b"first\n")

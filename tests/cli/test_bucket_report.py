@@ -74,6 +74,28 @@ def test_after_a_run_every_graph_has_a_row(llama: Compiled, empty_state: Path) -
     assert ended.stderr.endswith(", 4 steps\n")
 
 
+def test_a_run_is_what_was_simulated_of_its_prompts(llama: Compiled, empty_state: Path) -> None:
+    common = [1, 2, 3, 4, 5, 6, 7, 8]
+    prompts = [common, [*common, 9], [9] * 37, [*common, 9, 9, 9], [5], [8] * 16]
+    lines = [{"prompt_token_ids": ids, "max_tokens": 3 + i} for i, ids in enumerate(prompts)]
+    lines[1]["n"] = 3
+    Path("p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    report = ("bucket-report", "--artifact", llama.artifact, "--json")
+    predicted = run_cli(*report, "--prompts", "p.jsonl", "--simulate", "--target", "cpu").document
+    flags = ("--seed", 1, "--ignore-eos", "-q")
+    assert run_cli("run", "--prompts", "p.jsonl", "--artifact", llama.artifact, *flags).code == 0
+    ran = run_cli(*report).document
+    timed = {"seconds", "mean_ms"}
+    for foretold, was in zip(predicted["graphs"], ran["graphs"], strict=True):
+        assert {k: v for k, v in foretold.items() if k not in timed} == {
+            k: v for k, v in was.items() if k not in timed
+        }
+    assert ran["workload"]["num_prompts"] == len(prompts) + 2
+    computed = ran["workload"]["computed_lengths"]["num_tokens"]
+    assert computed + ran["total"]["num_cached_tokens"] == sum(map(len, prompts)) + 2 * 9
+    assert ran["total"]["num_cached_tokens"] > 0
+
+
 def test_the_time_in_the_queue_is_that_of_the_run(llama: Compiled, empty_state: Path) -> None:
     run_once(llama)
     path = last_run_path(read_manifest(llama.artifact).artifact_id)

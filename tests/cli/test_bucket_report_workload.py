@@ -65,7 +65,7 @@ def test_what_is_left_out_is_counted_and_named(config: Path, trace: Path) -> Non
     assert "too long 1 prompt over `max_model_len` 256" in words
     assert "line 18 with 300" in words
     assert "bad rows 1: line 19: `arrival_s` is" in words
-    assert "chunks 1 prompt need several of 64 tokens, the longest 2" in words
+    assert "chunks 1 prompt of several chunks of 64 tokens, the longest of 2" in words
 
 
 def test_json_and_csv_have_the_same_graphs(config: Path, trace: Path) -> None:
@@ -138,6 +138,7 @@ def test_a_list_that_saves_nothing_is_written_only_when_asked_for(
         (["--json", "--csv"], "`--json` and `--csv` exclude each other"),
         (["--artifact", "a"], "CONFIG and `--artifact` exclude each other"),
         (["--force"], "`--force` has no effect without `--write`"),
+        (["--template", "t", "--trace", "a"], "`--template` has no effect without `--prompts`"),
         (["--max-graphs", "0"], "Invalid value for '--max-graphs'"),
     ],
 )
@@ -159,6 +160,70 @@ def test_write_needs_a_configuration_and_a_workload(config: Path) -> None:
     ended = run_cli("bucket-report", config, "--write", "out.yaml")
     assert ended.code == 1
     assert "error: there is no workload to choose buckets for\n" in ended.stderr
+
+
+def test_every_flag_of_the_recommendation_counts(config: Path, trace: Path) -> None:
+    flags = ("--max-graphs", 3, "--granularity", 32, "--max-num-batched-tokens", 100)
+    advice = run_cli("bucket-report", config, "--trace", trace, *flags, "--json").document[
+        "prefill"
+    ]
+    assert (advice["max_graphs"], advice["granularity"], advice["max_chunk_tokens"]) == (3, 32, 100)
+    # Prompts of 20, 40, 7 and 100.
+    assert advice["recommended"]["num_batched_tokens_buckets"] == [32, 64, 100]
+
+
+def test_unknown_outputs_are_those_that_are_asked_for(config: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,20,5\n1,20,\n")
+    flags = ("--output-tokens", 9, "--json")
+    workload = run_cli("bucket-report", config, "--trace", trace, *flags).document["workload"]
+    assert (workload["assumed_output_tokens"], workload["num_assumed_outputs"]) == (9, 1)
+
+
+@pytest.mark.parametrize("flags", [["--simulate"], ["--target", "trn2"], ["--target", "bogus"]])
+def test_without_a_workload_there_is_nothing_to_time(config: Path, flags: list[str]) -> None:
+    ended = run_cli("bucket-report", config, *flags)
+    assert (ended.code, ended.stdout) == (1, "")
+    assert "error: there is no workload to time or simulate\n" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [(".", "is a directory"), ("a/b", "no such directory")]
+)
+def test_a_place_for_pictures_that_is_none_is_refused_before_any_work(
+    config: Path, trace: Path, path: str, reason: str
+) -> None:
+    ended = run_cli("bucket-report", config, "--trace", trace, "--html", path)
+    assert (ended.code, ended.stdout) == (1, "")
+    assert f"error: cannot write `{path}`: {reason}\n" in ended.stderr
+
+
+def test_pictures_never_replace_what_the_command_reads(config: Path, trace: Path) -> None:
+    before = trace.read_text()
+    ended = run_cli("bucket-report", config, "--trace", trace, "--html", trace)
+    assert (ended.code, trace.read_text()) == (1, before)
+    assert f"error: cannot write `{trace}`: another option names it too\n" in ended.stderr
+
+
+def test_lengths_with_output_say_of_which_requests_they_are(config: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,20,5\n1,20,\n2,300,5\n")
+    words = " ".join(run_cli("bucket-report", config, "--trace", trace).stdout.split())
+    assert "with output of 1 that can run and say it, 25 tokens: p50 25" in words
+
+
+def test_where_no_prompt_can_run_nothing_is_said_of_chunks(config: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"{i},300,5\n" for i in range(5))
+    trace.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    ended = run_cli("bucket-report", config, "--trace", trace)
+    assert "warning: no prompt of the workload can run" in ended.stderr
+    assert "\nchunks " not in ended.stdout
+    words = " ".join(ended.stdout.split())
+    assert "line 4 with 300; and 2 more (with --json)" in words
+    written = run_cli("bucket-report", config, "--trace", trace, "--write", "out.yaml")
+    assert written.code == 1
+    assert "error: nothing to write: no prompt of the workload can run" in written.stderr
 
 
 def test_pictures_are_one_file(config: Path, trace: Path) -> None:

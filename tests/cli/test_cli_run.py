@@ -154,7 +154,7 @@ def test_output_can_be_a_device(llama: Compiled, empty_state: Path) -> None:
 def test_full_disk_is_an_expected_failure(llama: Compiled, empty_state: Path) -> None:
     ended = run_prompts(llama, "-o", "/dev/full")
     assert ended.code == 1
-    assert ended.stderr.splitlines()[-1] == "error: no space left on device"
+    assert "error: cannot write `/dev/full`: no space left on device\n" in ended.stderr
 
 
 def test_missing_prompts_file_is_refused(llama: Compiled, empty_state: Path) -> None:

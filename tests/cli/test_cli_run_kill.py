@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from cli_runner import run_cli
 from conftest import Compiled
 
 NUM_LINES = 40
@@ -91,3 +92,46 @@ def test_reader_that_goes_away_is_no_bug(llama: Compiled, empty_state: Path) -> 
         job.stdout.close()
         assert job.stderr.read() == b""
         assert job.wait() == 1
+
+
+def prompts_with_bad_lines() -> bytes:
+    """Return lines of which every fifth is no JSON."""
+    lines = (
+        b"no json" if number % 5 == 2 else b'{"id": "r%d", "prompt": "hello %d"}' % (number, number)
+        for number in range(NUM_LINES)
+    )
+    return b"\n".join(lines)
+
+
+def without_times(output: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in output.read_text().split("\n")[:-1]]
+    kept = {"index", "id", "text", "finish_reason", "error"}
+    return [{name: record[name] for name in kept} for record in records]
+
+
+def test_a_job_that_goes_on_has_every_line_once(llama: Compiled, empty_state: Path) -> None:
+    Path("prompts").write_bytes(prompts_with_bad_lines())
+    command = ["run", "--artifact", llama.artifact, "--prompts", "prompts", "--temperature", "0"]
+    assert run_cli(*command, "-o", "whole").code == 3
+    whole, output = Path("whole").read_bytes(), Path("out.jsonl")
+    lines = whole.splitlines(keepends=True)
+    later = b"".join(lines[11:13])
+    # Killed at once, within a record, and interrupted with records of later lines; then finished.
+    for num_kept, rest in ((0, b""), (1, lines[1][:20]), (9, later), (NUM_LINES, b"")):
+        kept = b"".join(lines[:num_kept])
+        output.write_bytes(kept + rest)
+        assert run_cli(*command, "-o", output, "--resume").code == 3
+        assert output.read_bytes().startswith(kept)
+        assert without_times(output) == without_times(Path("whole"))
+
+
+def test_what_cannot_go_on_is_refused(llama: Compiled, empty_state: Path) -> None:
+    Path("prompts").write_bytes(prompts_with_bad_lines())
+    Path("notes").write_bytes(b"my notes\n")
+    command = ["run", "--artifact", llama.artifact, "--prompts", "prompts", "--resume"]
+    ended = run_cli(*command, "-o", "notes")
+    assert ended.code == 1 and "`notes` is not what a job of these prompts left" in ended.stderr
+    assert Path("notes").read_bytes() == b"my notes\n"
+    assert run_cli(*command).code == 2
+    assert run_cli(*command, "-o", "new", "--force").code == 2
+    assert not Path("new").exists()

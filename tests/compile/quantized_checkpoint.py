@@ -43,16 +43,21 @@ def mxfp4_checkpoint(directory: Path) -> dict[str, torch.Tensor]:
     return meant
 
 
-def fp8_checkpoint(directory: Path, family: str) -> dict[str, torch.Tensor]:
-    """Write a model whose layers are quantised in blocks of 32 by 32; return its weights."""
+def fp8_checkpoint(directory: Path, family: str, size: int = 32) -> dict[str, torch.Tensor]:
+    """Write a model whose layers are quantised in blocks of `size` by `size`; return its weights.
+
+    Blocks at the ends of a weight may be smaller.
+    """
     config, weights = _random_model(family)
     stored, meant = {}, dict(weights)
     for name, weight in weights.items():
         if "_proj" not in name or weight.dim() != 2:
             stored[name] = weight
             continue
-        scales = torch.rand(weight.shape[0] // 32, weight.shape[1] // 32) * 0.01 + 0.001
-        wide = scales.repeat_interleave(32, 0).repeat_interleave(32, 1)
+        num_rows, num_columns = weight.shape
+        scales = torch.rand(-(-num_rows // size), -(-num_columns // size)) * 0.01 + 0.001
+        wide = scales.repeat_interleave(size, 0).repeat_interleave(size, 1)
+        wide = wide[:num_rows, :num_columns]
         stored[name] = (weight.float() / wide).clamp(-448, 448).to(torch.float8_e4m3fn)
         stored[f"{name}_scale_inv"] = scales
         meant[name] = (stored[name].float() * wide).to(torch.bfloat16)
@@ -60,7 +65,7 @@ def fp8_checkpoint(directory: Path, family: str) -> dict[str, torch.Tensor]:
         "quant_method": "fp8",
         "fmt": "e4m3",
         "activation_scheme": "dynamic",
-        "weight_block_size": [32, 32],
+        "weight_block_size": [size, size],
         "modules_to_not_convert": ["lm_head"],
     }
     _write(directory, config, stored, quantization)

@@ -41,6 +41,19 @@ def test_fp8_weights_are_multiplied_by_the_scale_of_their_block(
     assert_same(load_weights(tmp_path, torch.bfloat16), meant)
 
 
+def test_one_fp8_block_may_be_larger_than_the_weight(tmp_path: Path) -> None:
+    meant = fp8_checkpoint(tmp_path, "llama", size=128)
+    assert read_shapes(tmp_path).keys() == meant.keys()
+    assert_same(load_weights(tmp_path, torch.bfloat16), meant)
+
+
+def test_fp8_blocks_that_do_not_fill_a_weight_are_refused_by_its_name(tmp_path: Path) -> None:
+    fp8_checkpoint(tmp_path, "llama", size=64)
+    name = "model.layers.0.mlp.(down|gate|up)_proj.weight"
+    with pytest.raises(UnsupportedModelError, match=f"{name}.* fp8 blocks of 64 by 64 do not fill"):
+        read_shapes(tmp_path)
+
+
 def test_a_dequantised_model_computes_with_the_weights_that_were_meant(tmp_path: Path) -> None:
     meant = fp8_checkpoint(tmp_path, "llama")
     model, loading = load_model(tmp_path, torch.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulation_factory import make_candidate, make_trace
 
 from neuron_llm.report.arrivals import Arrivals
@@ -20,7 +22,7 @@ def test_nobody_comes_before_the_time() -> None:
     assert arrivals.queue(scheduler, 0.9) == []
     assert arrivals.next_arrival_s == 1.0
     (live,) = arrivals.queue(scheduler, 1.0)
-    assert (live.request.request_id, live.request.arrival_time) == ("2", 1.0)
+    assert (live.traced.line, live.request.arrival_time) == (2, 1.0)
     assert arrivals.next_arrival_s == 2.0
 
 
@@ -32,6 +34,14 @@ def test_the_scheduler_has_no_more_than_it_looks_at() -> None:
     (live,) = arrivals.queue(scheduler, 0.0)
     assert live.traced.line == 4
     assert arrivals.num_outside == 2
+
+
+def test_requests_of_one_line_are_told_apart() -> None:
+    trace = make_trace((0.0, 8, 1))
+    arrivals, scheduler = make_arrivals(replace(trace, requests=trace.requests * 2))
+    first, second = arrivals.queue(scheduler, 0.0)
+    assert first.traced.line == second.traced.line
+    assert first.request.request_id != second.request.request_id
 
 
 def test_requests_that_can_never_run_do_not_come() -> None:

@@ -52,6 +52,8 @@ def test_lists_with_other_chunk_sizes_are_compared_by_the_chunks_they_make() -> 
     # 33 tokens are 16 and 16 and 1 under the second list.
     comparison = compare([64], [16])
     assert comparison.num_padded_tokens_more == (11 + 4 + 12 + 15) - (59 + 52 + 44 + 31)
+    text = "37.5% padding with 1 graph instead of 72.7% with 1, in 7 steps instead of 4"
+    assert comparison.description == text
 
 
 def test_best_list_of_as_many_graphs_ends_in_the_same_bucket() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -282,6 +283,12 @@ def test_unknown_columns_are_refused_with_the_known_ones(
     assert error.hint is not None
     for known in TRACE_FORMATS:
         assert f"{known.name}: `{','.join(known.columns)}`" in error.hint
+
+
+def test_compressed_file_is_told_to_be_one(tmp_path: Path) -> None:
+    error = refusal(tmp_path, gzip.compress(f"{OWN}0,1,1\n".encode()))
+    assert error.message.endswith("is compressed")
+    assert error.hint == "decompress it first: `gzip -d FILE`"
 
 
 def test_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:

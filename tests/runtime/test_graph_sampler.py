@@ -112,7 +112,7 @@ def test_a_token_that_does_not_exist_fails_its_request_alone(token_id: int) -> N
     ((row, error),) = sampled.failures
     assert row.req_id == "b"
     message = f"the graph gave `b` token {token_id}, outside the vocabulary (0 to 99)"
-    assert error.message == message and "--verify" in (error.hint or "")
+    assert error.message == message and "`--no-verify`" in (error.hint or "")
 
 
 def test_no_state_changes_when_a_token_is_refused() -> None:

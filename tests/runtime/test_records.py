@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from neuron_llm.runtime.outputs import CompletionOutput, Logprob, RequestOutput, RequestTimes
 from neuron_llm.runtime.prompt_lines import BadLine
 from neuron_llm.runtime.records import (
-    CompletionOrderRecordWriter,
     OrderedRecordWriter,
     OutputRecord,
 )
@@ -212,14 +210,3 @@ def test_each_line_is_on_disk_once_it_is_written(tmp_path: Path) -> None:
             writer.write(record(index, "x" * size))
             lines = path.read_bytes().split(b"\n")
             assert lines[-1] == b"" and len(lines) == index + 2
-
-
-def test_completion_order_writes_at_once_and_keeps_the_index() -> None:
-    stream = io.BytesIO()
-    writer = CompletionOrderRecordWriter(stream)
-    order = list(range(9))
-    random.Random(0).shuffle(order)
-    for index in order:
-        writer.write(record(index))
-        assert written(stream)[-1]["index"] == index
-    assert [line["index"] for line in written(stream)] == order
