@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     import tokenizers
     from transformers import PreTrainedTokenizerFast
 
+# What the expressions of a template may raise, besides what it raises itself.
+_TEMPLATE_ERRORS = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
 
 class Tokenizer:
     """A model's tokenizer: encodes with exactly one begin-of-sequence token where there is one.
@@ -139,7 +150,7 @@ class Tokenizer:
                 tokenize=False,
                 add_generation_prompt=True,
             )
-        except (TemplateError, TypeError, ValueError) as error:
+        except _TEMPLATE_ERRORS as error:
             raise _refused_by_template(error) from error
         # Only the begin-of-sequence token: what else a tokenizer adds (an end-of-sequence token
         # behind the text) would end the conversation before the reply.

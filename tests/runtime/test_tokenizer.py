@@ -105,6 +105,9 @@ def test_messages_without_a_template_name_the_ways_out(tmp_path: Path) -> None:
         ("{{ raise_exception('roles must alternate') }}", "invalid_messages"),
         ("{{ messages[0]['content'] + 1 }}", "invalid_messages"),
         ("{{ messages[0].name.first }}", "invalid_messages"),
+        ("{{ 1 / 0 }}", "invalid_messages"),
+        ("{{ messages[0]['content'].index('nowhere') }}", "invalid_messages"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "invalid_messages"),
         ("{% for %}", "invalid_chat_template"),
     ],
 )
