@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from neuron_llm.cli.console import Console
 from neuron_llm.cli.counting import counted
 from neuron_llm.cli.engine_loading import loaded_engine
 from neuron_llm.cli.exit_code import ExitCode
-from neuron_llm.compile.manifest import Manifest
+from neuron_llm.compile.manifest import Manifest, file_sha256
 from neuron_llm.errors import NeuronLLMError
 from neuron_llm.report.chrome_trace import ChromeTraceWriter
 from neuron_llm.report.padding import PaddingAccount
@@ -29,6 +29,12 @@ from neuron_llm.runtime.duplicate_ids import check_unique_ids
 from neuron_llm.runtime.engine import Engine
 from neuron_llm.runtime.engine_options import EngineOptions
 from neuron_llm.runtime.finished_records import FinishedRecords, find_finished_records
+from neuron_llm.runtime.job_identity import (
+    JobIdentity,
+    check_identity,
+    forget_identity,
+    write_identity,
+)
 from neuron_llm.runtime.metrics import RunMetrics
 from neuron_llm.runtime.padding_price import PaddingPrice
 from neuron_llm.runtime.prompt_lines import BadLine, PromptLine
@@ -86,7 +92,8 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
         reader = PromptReader(stack.enter_context(open_prompts(job.prompts)))
         force = job.force or job.resume
         stream = stack.enter_context(open_output(job.output, prompts=job.prompts, force=force))
-        finished = _finished_records(job, console)
+        identity = _identity(job)
+        finished = _finished_records(job, identity, console)
         trace = _open_trace(job)
         if trace is not None:
             stack.enter_context(trace)
@@ -94,10 +101,15 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
         engine = stack.enter_context(
             loaded_engine(job.artifact, artifact_id, console, job.engine_options, count, trace)
         )
+        output = job.output if job.output is not None and job.output.is_file() else None
+        if output is not None and identity is not None:
+            write_identity(output, identity)
         begin_output(stream, num_kept_bytes=finished.num_bytes)
         lines = islice(reader, finished.num_records, None)
         writer = OrderedRecordWriter(stream, first_index=finished.num_records)
         result = _run(job, (engine, lines, writer), console)
+        if output is not None:
+            forget_identity(output)
     if not finished.num_records + result.num_ok + result.num_failed:
         console.warn(f"no prompts in `{job.prompts}`")
     for warning in (*reader.warnings(), *_prefix_caching_warnings(job.manifest, result.metrics)):
@@ -114,23 +126,51 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
     return ExitCode.SOME_LINES_FAILED if num_failed else ExitCode.OK
 
 
-def _finished_records(job: BatchJob, console: Console) -> FinishedRecords:
+def _identity(job: BatchJob) -> JobIdentity | None:
+    """Return what the job is made of; None if its prompts can be read only once."""
+    if not job.prompts.is_file():
+        return None
+    options = asdict(job.options)
+    flags, defaults = options.pop("flag_fields"), options.pop("generation_fields")
+    return JobIdentity(
+        artifact_id=job.manifest.artifact_id,
+        prompts_sha256=file_sha256(job.prompts),
+        options={
+            **defaults,
+            **flags,
+            **options,
+            "reproducible": job.engine_options.reproducible,
+        },
+    )
+
+
+def _finished_records(
+    job: BatchJob, identity: JobIdentity | None, console: Console
+) -> FinishedRecords:
     """Return what an earlier run has done of a job that goes on; nothing, if it begins.
 
     Raises:
-        NeuronLLMError: the output is of something else, or the prompts can be read only once.
+        NeuronLLMError: the output is of something else or of another job, or the prompts can be
+            read only once.
     """
     if not job.resume or job.output is None or not job.output.is_file():
         return FinishedRecords()
-    if not job.prompts.is_file():
+    if identity is None:
         raise NeuronLLMError(
             f"the prompts file `{job.prompts}` can be read only once, so that no job can go on",
             hint="write the prompts to a file",
         )
     with job.output.open("rb") as output, open_prompts(job.prompts) as prompts:
         finished = find_finished_records(job.output, output, PromptReader(prompts))
+    if finished.num_records and _num_lines(job.prompts) > finished.num_records:
+        check_identity(job.output, identity)
     console.notice(f"{counted(finished.num_records, 'line')} done already")
     return finished
+
+
+def _num_lines(path: Path) -> int:
+    with open_prompts(path) as prompts:
+        return sum(1 for _ in PromptReader(prompts))
 
 
 def _padding_price(job: BatchJob) -> PaddingPrice | None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
 from cli_runner import run_cli
 from conftest import Compiled
 
@@ -116,13 +117,52 @@ def test_a_job_that_goes_on_has_every_line_once(llama: Compiled, empty_state: Pa
     whole, output = Path("whole").read_bytes(), Path("out.jsonl")
     lines = whole.splitlines(keepends=True)
     later = b"".join(lines[11:13])
+    identity = began(*command)
     # Killed at once, within a record, and interrupted with records of later lines; then finished.
     for num_kept, rest in ((0, b""), (1, lines[1][:20]), (9, later), (NUM_LINES, b"")):
         kept = b"".join(lines[:num_kept])
         output.write_bytes(kept + rest)
+        if num_kept < NUM_LINES:
+            Path("out.jsonl.job.json").write_bytes(identity)
         assert run_cli(*command, "-o", output, "--resume").code == 3
         assert output.read_bytes().startswith(kept)
         assert without_times(output) == without_times(Path("whole"))
+        assert not Path("out.jsonl.job.json").exists()
+
+
+def began(*command: object) -> bytes:
+    """Return what a job of a command leaves beside its output while it runs."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("neuron_llm.cli.batch.forget_identity", lambda _: None)
+        run_cli(*command, "-o", "began")
+    return Path("began.job.json").read_bytes()
+
+
+def test_a_job_goes_on_only_as_it_began(llama: Compiled, empty_state: Path) -> None:
+    prompts, output, note = Path("prompts"), Path("out.jsonl"), Path("out.jsonl.job.json")
+    prompts.write_bytes(prompts_with_bad_lines())
+    command = ["run", "--artifact", llama.artifact, "--prompts", "prompts", "--temperature", "0"]
+    note.write_bytes(began(*command))
+    half = b"".join(Path("began").read_bytes().splitlines(keepends=True)[:5])
+    output.write_bytes(half)
+
+    def refusal(*options: str) -> str:
+        ended = run_cli(*command, *options, "-o", "out.jsonl", "--resume")
+        assert ended.code == 1 and output.read_bytes() == half
+        return ended.stderr.replace("\n", " ")
+
+    assert "`temperature` is 0.5, and was 0" in refusal("--temperature", "0.5")
+    assert "`reproducible` is true, and was false" in refusal("--reproducible")
+    assert "`include_token_ids` is true, and was false" in refusal("--token-ids")
+    changed = json.loads(note.read_bytes()) | {"artifact_id": "0" * 16}
+    kept = note.read_bytes()
+    note.write_text(json.dumps(changed))
+    assert f"and was `{'0' * 16}`" in refusal()
+    note.write_text("{}")
+    assert "nothing says which job left `out.jsonl`" in refusal()
+    note.write_bytes(kept)
+    prompts.write_bytes(prompts.read_bytes() + b'{"prompt": "one more"}\n')
+    assert "the prompts file has changed" in refusal()
 
 
 def test_what_cannot_go_on_is_refused(llama: Compiled, empty_state: Path) -> None:
