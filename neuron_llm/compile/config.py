@@ -153,7 +153,7 @@ class Config(BaseModel):
     )
     max_consecutive_prefills: Count | None = Field(default=None, description=_COUNT, examples=[8])
     quantization: Literal["int8"] | None = Field(
-        default=None, description="`int8` or `null`", examples=[None]
+        default=None, description="`null`; `int8` is not available in this version", examples=[None]
     )
     kv_cache_memory: Annotated[str, Field(strict=True, pattern=_MEMORY_PATTERN)] = Field(
         default=AUTO, description="`auto`, or a size in KiB, MiB, GiB or TiB", examples=["2GiB"]
