@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,12 @@ from signal import SIGKILL, Signals
 
 from neuron_llm.errors import CompileError
 
-# What g++ writes when the kernel has killed the compiler proper that it started.
-_KILLED_PROGRAM = b"Killed signal terminated program"
+# What stands in the log when the kernel has killed a compiler below the process that builds.
+_KILLED_PROGRAM = re.compile(
+    rb"Killed signal terminated program"  # g++, of the compiler proper that it started.
+    rb"|neuronx-cc failed with -9\b"  # torch_neuronx, of neuronx-cc.
+    rb"|neuronx-cc was forcibly killed"  # neuronx-cc, of a part of its own.
+)
 _LOG_TAIL_BYTES = 4096
 
 
@@ -53,7 +58,7 @@ class BuildFailure:
     @property
     def was_killed(self) -> bool:
         """Whether something else ended it or the compiler that it started: mostly the kernel."""
-        is_kill = self.exit_code == -SIGKILL or _KILLED_PROGRAM in _tail(self.log)
+        is_kill = self.exit_code == -SIGKILL or _KILLED_PROGRAM.search(_tail(self.log)) is not None
         return is_kill and self.timeout_s is None
 
     @property

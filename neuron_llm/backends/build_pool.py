@@ -198,5 +198,5 @@ def _run(task: BuildTask, lifeline: Connection) -> None:
         except BaseException:
             traceback.print_exc()
             sys.stderr.flush()
-            # Leave without the interpreter's own report: the log has it.
-            os._exit(1)
+            # The log has the report; what the libraries opened for processes is given back.
+            sys.exit(1)

@@ -24,7 +24,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from neuron_llm.errors import NeuronLLMError
 
@@ -174,7 +174,7 @@ class GraphCache:
 
     @contextlib.contextmanager
     def _lock(self, name: str, operation: int) -> Iterator[None]:
-        with (self.root / "locks" / name).open("w") as file:
+        with _open_lock(self.root / "locks" / name) as file:
             fcntl.flock(file, operation)
             yield
 
@@ -199,6 +199,15 @@ class GraphCache:
                     shutil.rmtree(leftover, ignore_errors=True)
                 else:
                     leftover.unlink(missing_ok=True)
+
+
+def _open_lock(path: Path) -> IO[str]:
+    try:
+        # Locking over NFS takes a file that can be written.
+        return path.open("w")
+    except PermissionError:
+        # Another user made it in a cache that both may write to; elsewhere reading is enough.
+        return path.open()
 
 
 def _checksums(directory: Path) -> dict[str, str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from neuron_llm.cli.console import Console
+from neuron_llm.cli.console import Console, visible
 from neuron_llm.cli.counting import counted
 from neuron_llm.cli.exit_code import ExitCode
 from neuron_llm.cli.options import JsonOption, QuietOption, VerboseOption, open_console
@@ -163,7 +164,8 @@ class _FileStatus:
 
     def show(self, path: str) -> None:
         if self._status is not None:
-            self._status.update(f"{self._verb} {path}")
+            # A packed file may list any name, which is no markup and steers no terminal.
+            self._status.update(Text(visible(f"{self._verb} {path}")))
 
 
 def _document(content: dict[str, Any]) -> str:

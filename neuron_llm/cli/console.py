@@ -40,7 +40,7 @@ class Console:
     def notice(self, text: str) -> None:
         """Tell what is going on."""
         if not self.is_quiet:
-            self._stderr.print(_visible(text))
+            self._stderr.print(visible(text))
 
     def warn(self, text: str) -> None:
         """Tell what works, but perhaps not as meant."""
@@ -55,7 +55,7 @@ class Console:
         """Tell what went wrong, with one line for each detail."""
         self._labelled("error", "red", text)
         for detail in details:
-            self._stderr.print(_visible(detail))
+            self._stderr.print(visible(detail))
 
     def show_failure(self, error: NeuronLLMError) -> None:
         """Tell an expected failure: the message, every fault, and the way out."""
@@ -69,9 +69,9 @@ class Console:
         return self._stderr.status(Text(text))
 
     def _labelled(self, label: str, style: str, text: str) -> None:
-        self._stderr.print(Text.assemble((f"{label}:", f"bold {style}"), f" {_visible(text)}"))
+        self._stderr.print(Text.assemble((f"{label}:", f"bold {style}"), f" {visible(text)}"))
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Write out what would steer a terminal: a field or a file may have any name."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)

@@ -58,7 +58,7 @@ def pack_artifact(
         on_file: told the path of each file before it is read.
 
     Raises:
-        ArtifactError: no artifact, a damaged one, or a file that is in the way.
+        ArtifactError: no artifact, a damaged one, or a file that is in the way or in the artifact.
     """
     manifest = read_manifest(directory)
     if not is_sealed((directory / MANIFEST_FILE).read_bytes()):
@@ -66,6 +66,10 @@ def pack_artifact(
     if file.is_dir() or (os.path.lexists(file) and not force):
         hint = "name another file" if file.is_dir() else "replace it with `--force`"
         raise ArtifactError(f"`{file}` is in the way: it exists", hint=hint)
+    if file.parent.resolve().is_relative_to(directory.resolve()):
+        raise ArtifactError(
+            f"`{file}` lies in the artifact that is packed", hint="name a file beside it"
+        )
     entries = [describe_file(directory, directory / MANIFEST_FILE), *manifest.all_files()]
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".pack-") as scratch:
         path = Path(scratch) / file.name
@@ -158,9 +162,7 @@ class _Unpacking:
         for path, sha256 in self._read_list().items():
             on_file(path)
             size_bytes = self._read_header(path)
-            target = directory / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as output:
+            with self._create(directory, path) as output:
                 found = self._copy(size_bytes, output)
             if found != sha256:
                 raise self._fault(f"the checksum of `{path}` differs")
@@ -200,12 +202,21 @@ class _Unpacking:
             size_bytes = tarfile.TarInfo.frombuf(
                 header[-_BLOCK_BYTES:], "utf-8", "surrogateescape"
             ).size
-            is_as_packed = header == _header(path, size_bytes)
+            # A tar header can say a size below zero.
+            is_as_packed = size_bytes >= 0 and header == _header(path, size_bytes)
         except (tarfile.TarError, ValueError, OverflowError):
             is_as_packed = False
         if not is_as_packed:
             raise self._fault(f"`{path}` does not begin where it should, or is no plain file")
         return size_bytes
+
+    def _create(self, directory: Path, path: str) -> IO[bytes]:
+        target = directory / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return target.open("xb")
+        except FileExistsError as error:
+            raise self._fault(f"`{path}` is there twice") from error
 
     def _copy(self, size_bytes: int, output: IO[bytes]) -> str:
         digest = hashlib.sha256()
@@ -237,7 +248,11 @@ class _Unpacking:
 
 def _check_artifact(file: Path, directory: Path, files: Mapping[str, FileEntry]) -> None:
     """Hold the list of an archive, to which its files were held, to the manifest among them."""
-    manifest = read_manifest(directory)
+    try:
+        manifest = read_manifest(directory)
+    except ArtifactError as error:
+        message = f"`{file}` holds no artifact that can be used: {error.message}"
+        raise ArtifactError(message, hint=error.hint) from error
     listed = {entry.path: entry for entry in manifest.all_files()}
     if {path: entry for path, entry in files.items() if path != MANIFEST_FILE} != listed:
         raise ArtifactError(f"`{file}` does not hold the files that its manifest names")

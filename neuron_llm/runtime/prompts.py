@@ -41,8 +41,8 @@ def open_prompts(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise NeuronLLMError(
             f"cannot read the prompts file `{path}`: {(error.strerror or str(error)).lower()}",
-            hint='give a file with one JSON object a line, such as `{"prompt": "Hello"}`; of a pipe, '
-            "give `/dev/stdin`",
+            hint='give a file with one JSON object a line, such as `{"prompt": "Hello"}`, or '
+            "`/dev/stdin`",
         ) from error
     with stream:
         yield stream

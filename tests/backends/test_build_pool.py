@@ -75,14 +75,24 @@ def test_a_killed_compiler_is_explained_with_a_way_out(tmp_path: Path) -> None:
     assert caught.value.hint is not None and "`--jobs 1`" in caught.value.hint
 
 
-def _have_the_compiler_killed() -> None:
-    print("g++: fatal error: Killed signal terminated program cc1plus", flush=True)
-    raise RuntimeError("C++ compile error")
-
-
-def test_a_compiler_that_was_killed_below_its_driver_is_explained_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g++: fatal error: Killed signal terminated program cc1plus",
+        "neuronx-cc failed with -9",
+        "[F137] neuronx-cc was forcibly killed - This most commonly occurs due to",
+    ],
+)
+def test_a_compiler_that_was_killed_below_its_driver_is_explained_too(
+    text: str, tmp_path: Path
+) -> None:
     with pytest.raises(GraphBuildError, match="g: the compiler was killed, probably for want"):
-        run([BuildTask("g", _have_the_compiler_killed, (), tmp_path / "log")])
+        run([BuildTask("g", _fail, (text,), tmp_path / "log")])
+
+
+def test_a_compiler_that_ended_for_another_reason_was_not_killed(tmp_path: Path) -> None:
+    with pytest.raises(GraphBuildError, match="g: the compiler ended with exit code 1"):
+        run([BuildTask("g", _fail, ("neuronx-cc failed with -90",), tmp_path / "log")])
 
 
 def test_the_memory_that_a_killed_build_held_is_told(tmp_path: Path) -> None:

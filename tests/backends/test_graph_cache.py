@@ -72,6 +72,18 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
         assert time.monotonic() - before < 5
 
 
+def test_locks_that_another_user_made_can_be_held(tmp_path: Path) -> None:
+    with GraphCache(tmp_path).lock("key"):
+        pass
+    locks = sorted((tmp_path / "locks").iterdir())
+    for lock in locks:
+        lock.chmod(0o444)
+    cache, _ = filled(tmp_path)
+    with cache.lock("key"):
+        assert cache.find("config") is not None
+    assert {path.name for path in locks} >= {"key", "tmp"}
+
+
 def test_the_cache_can_be_moved(tmp_path: Path) -> None:
     cache = GraphCache(tmp_path / "old")
     with cache.new_entry("graph") as directory:

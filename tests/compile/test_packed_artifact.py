@@ -9,7 +9,7 @@ import random
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from artifact_damage import cut_off, flipped
 from conftest import Compiled
 
 from neuron_llm.compile.artifact_files import verify_files
-from neuron_llm.compile.manifest import read_manifest
+from neuron_llm.compile.manifest import MANIFEST_FILE, read_manifest
 from neuron_llm.compile.packed_artifact import LIST_FILE, pack_artifact, unpack_artifact
 from neuron_llm.errors import ArtifactError
 
@@ -81,6 +81,15 @@ def test_what_exists_is_not_overwritten(packed: Path, llama: Compiled, tmp_path:
         assert "is in the way" in refusal(packed, tmp_path / name)
 
 
+def test_an_artifact_is_not_packed_over_a_file_of_its_own(llama: Compiled, tmp_path: Path) -> None:
+    copy = shutil.copytree(llama.artifact, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(copy)
+    for file in (copy / "weights.safetensors", tmp_path / "link" / "graphs" / "tiny.tar"):
+        with pytest.raises(ArtifactError, match="lies in the artifact that is packed"):
+            pack_artifact(copy, file, force=True)
+    assert content_of(copy) == content_of(llama.artifact)
+
+
 def test_a_damaged_artifact_is_not_packed(llama: Compiled, tmp_path: Path) -> None:
     copy = shutil.copytree(llama.artifact, tmp_path / "copy")
     weights = copy / "weights.safetensors"
@@ -107,6 +116,16 @@ def write_tar(file: Path, members: list[tuple[tarfile.TarInfo, bytes]], listed: 
             archive.addfile(info, io.BytesIO(content))
 
 
+def write_archive(file: Path, files: Mapping[str, bytes]) -> None:
+    """Write files as `pack_artifact` would, whatever they are."""
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {path}\n" for path, content in files.items()]
+    with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as archive:
+        for path, content in {LIST_FILE: "".join(lines).encode(), **files}.items():
+            info = member(path)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
 @pytest.mark.parametrize(
     "path", ["../escaped", "/tmp/escaped", "a/../../escaped", "a/./b", "a//b", ".", "a/"]
 )
@@ -128,11 +147,39 @@ def test_links_and_devices_are_refused_by_name(kind: bytes, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "listed", [["a", "a"], ["a", "a/b"], [LIST_FILE], []], ids=["twice", "below", "list", "none"]
+    "listed",
+    [["a", "a"], ["a", "a/b"], ["a/b", "a"], [LIST_FILE], []],
+    ids=["twice", "below", "above", "list", "none"],
 )
 def test_a_list_that_contradicts_itself_is_refused(listed: list[str], tmp_path: Path) -> None:
     write_tar(tmp_path / "bad.tar", [(member(path), b"x") for path in listed], listed)
     refusal(tmp_path / "bad.tar", tmp_path / "out")
+
+
+@pytest.mark.parametrize("size_bytes", [-512, -5])
+@pytest.mark.parametrize("path", [LIST_FILE, "graph.so"])
+def test_a_size_below_zero_is_refused(path: str, size_bytes: int, tmp_path: Path) -> None:
+    header = member(path)
+    header.size = size_bytes
+    members = io.BytesIO()
+    if path != LIST_FILE:
+        listed = f"{hashlib.sha256(b'').hexdigest()}  {path}\n".encode()
+        first = member(LIST_FILE)
+        first.size = len(listed)
+        members.write(first.tobuf(tarfile.GNU_FORMAT) + listed.ljust(tarfile.BLOCKSIZE, b"\0"))
+    members.write(header.tobuf(tarfile.GNU_FORMAT) + bytes(tarfile.RECORDSIZE))
+    (tmp_path / "bad.tar").write_bytes(members.getvalue())
+    assert f"`{path}` does not begin" in refusal(tmp_path / "bad.tar", tmp_path / "out")
+
+
+def test_an_artifact_of_another_version_is_told_by_the_name_of_the_packed_file(
+    llama: Compiled, tmp_path: Path
+) -> None:
+    manifest = {MANIFEST_FILE: b'{"schema_version": 1}'}
+    write_archive(tmp_path / "old.tar", {**content_of(llama.artifact), **manifest})
+    message = refusal(tmp_path / "old.tar", tmp_path / "out")
+    assert message.startswith(f"`{tmp_path / 'old.tar'}` holds no artifact that can be used")
+    assert "schema version `1`" in message
 
 
 CHANGES: list[Callable[[bytes], bytes]] = [
@@ -154,13 +201,7 @@ def test_what_packing_does_not_write_is_refused(
 
 
 def test_files_that_the_manifest_does_not_name_are_refused(llama: Compiled, tmp_path: Path) -> None:
-    files = {**content_of(llama.artifact), "more.so": b"code"}
-    with tarfile.open(tmp_path / "bad.tar", "w", format=tarfile.GNU_FORMAT) as archive:
-        lines = [f"{hashlib.sha256(c).hexdigest()}  {path}\n" for path, c in files.items()]
-        for path, content in {LIST_FILE: "".join(lines).encode(), **files}.items():
-            info = tarfile.TarInfo(path)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
+    write_archive(tmp_path / "bad.tar", {**content_of(llama.artifact), "more.so": b"code"})
     message = refusal(tmp_path / "bad.tar", tmp_path / "out")
     assert "does not hold the files that its manifest names" in message
 

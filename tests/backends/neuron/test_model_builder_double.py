@@ -208,8 +208,8 @@ def test_a_trace_takes_the_parameters_by_name(options: dict[str, Any], message: 
     ("arguments", "error", "message"),
     [
         (["--target", "trn2"], TypeError, "compiler_args is a text"),
-        (None, RuntimeError, "neuronx-cc ended with 2"),
-        ("--target trn2 --fast", RuntimeError, "neuronx-cc ended with 2"),
+        (None, RuntimeError, "neuronx-cc failed with 2"),
+        ("--target trn2 --fast", RuntimeError, "neuronx-cc failed with 2"),
     ],
 )
 def test_the_compiler_takes_one_text_that_names_a_target(

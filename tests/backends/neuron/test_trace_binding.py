@@ -224,9 +224,9 @@ def test_a_traced_module_takes_what_it_was_traced_with(
     ("options", "message"),
     [
         ({"compiler_args": []}, "needs --target"),
-        ({"compiler_args": "--target trn9"}, "neuronx-cc ended with 2"),
+        ({"compiler_args": "--target trn9"}, "neuronx-cc failed with 2"),
         ({"compiler_args": ["--target", "inf2", "--logical-nc-config=2"]}, "NCC_EARG001"),
-        ({"compiler_args": ["--target", "trn2", "--fast"]}, "neuronx-cc ended with 2"),
+        ({"compiler_args": ["--target", "trn2", "--fast"]}, "neuronx-cc failed with 2"),
         ({"cpu_backend": False}, "no device to compile on"),
         ({"input_output_aliases": {torch.zeros(1): 0}}, "no parameter or buffer"),
     ],

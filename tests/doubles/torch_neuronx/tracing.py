@@ -78,7 +78,7 @@ def run_compiler(graph: Path, output: Path, log: Path, arguments: list[str]) -> 
     )
     # neuronx-cc CLI: exit code 0 is success, anything else an error.
     if result.returncode:
-        raise RuntimeError(f"neuronx-cc ended with {result.returncode}: {result.stderr}")
+        raise RuntimeError(f"neuronx-cc failed with {result.returncode}: {result.stderr}")
 
 
 def core_form(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
