@@ -40,6 +40,17 @@ def test_the_prompt_line_is_read_and_the_record_has_every_key() -> None:
     assert list(json.loads(record)) == list(written)
 
 
+def test_the_example_of_the_scheduler_prints_what_stands_below_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (ROOT / "docs" / "scheduler.md").read_text()
+    code, expected = re.findall(r"```(?:python)?\n(.*?)```", page[page.index("```python") :], re.S)[
+        :2
+    ]
+    exec(code, {})
+    assert capsys.readouterr().out == expected
+
+
 def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):

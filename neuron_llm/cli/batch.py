@@ -208,7 +208,9 @@ def _run(
         try:
             return run_batch(engine, lines, writer, job.options, status.show)
         except KeyboardInterrupt:
-            console.notice(f"interrupted: {counted(status.num_done, 'line')} done")
+            can_go_on = job.output is not None and job.prompts.is_file()
+            way_on = "; the same command with `--resume` goes on" if can_go_on else ""
+            console.notice(f"interrupted: {counted(status.num_done, 'line')} done{way_on}")
             raise
 
 

@@ -23,11 +23,27 @@ _STATE_SPACE_TYPES = frozenset(
 )
 _SPARSE_KEYS = ("index_topk", "compress_ratios")
 _ATTENTION_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+_UNEQUAL_HEADS = "has heads of several sizes"
+# Families whose code asks for its attention through the interface, and for more than it offers.
+_OWN_WAYS = {
+    "blt": "computes with patches of bytes",
+    "diffllama": "subtracts one attention from another",
+    "doge": "hides keys by a mask of its own",
+    "gemma4_assistant": _UNEQUAL_HEADS,
+    "gemma4_text": _UNEQUAL_HEADS,
+    "gemma4_unified_text": _UNEQUAL_HEADS,
+    "hrm_text": "goes through its layers more than once",
+    "mimo_v2_flash": _UNEQUAL_HEADS,
+    "modernbert-decoder": "cannot be built without a padding token",
+    "moshi": "is multimodal: its decoder is one part among others",
+}
 # In transformers' modeling code: what attends, what lets another attention or other experts in.
 _ATTENTION_CLASS = re.compile(r"^class \w*Attention\w*\(nn\.Module\):", re.MULTILINE)
 _EXPERTS_CLASS = re.compile(r"^class \w*Experts\w*\((nn\.Module|nn\.ModuleList)\):", re.MULTILINE)
 _ATTENTION_INTERFACE = "ALL_ATTENTION_FUNCTIONS.get_interface("
 _EXPERTS_INTERFACE = "@use_experts_implementation"
+_ATTENTION_CALL = re.compile(r"self\.self_attn\((.*?)\n {8}\)", re.DOTALL)
+_ENCODER_MASK, _WINDOW_MASK = "create_bidirectional_mask(", "create_sliding_window_causal_mask"
 
 
 def check_supported(config: Mapping[str, Any]) -> None:
@@ -43,7 +59,9 @@ def check_supported(config: Mapping[str, Any]) -> None:
         _check_plain_kv_cache,
         _check_dequantizable,
         _check_architecture,
+        _check_own_ways,
         _check_replaceable_parts,
+        _check_told_attention,
     ):
         check(config)
 
@@ -55,6 +73,8 @@ def _refuse(feature: str, key: str, hint: str = _HINT) -> UnsupportedModelError:
 def _check_decoder_only(config: Mapping[str, Any]) -> None:
     if config.get("is_encoder_decoder") is True:
         raise _refuse("has an encoder and a decoder", "is_encoder_decoder")
+    if config.get("use_bidirectional_attention") in (True, "all"):
+        raise _refuse("attends in both directions", "use_bidirectional_attention")
 
 
 def _check_text_only(config: Mapping[str, Any]) -> None:
@@ -136,6 +156,27 @@ def _check_replaceable_parts(config: Mapping[str, Any]) -> None:
         raise _refuse("has experts of its own, whose shapes depend on the data", "model_type")
 
 
+def _check_own_ways(config: Mapping[str, Any]) -> None:
+    feature = _OWN_WAYS.get(str(config["model_type"]))
+    if feature is not None:
+        raise _refuse(feature, "model_type")
+
+
+def _check_told_attention(config: Mapping[str, Any]) -> None:
+    """Whatever decides which keys a query sees must be told to our attention: it has no mask."""
+    source = _modeling_source(str(config["model_type"]))
+    if _ENCODER_MASK in source and "is_decoder" in source:
+        raise _refuse("is an encoder that may be run as a decoder", "model_type")
+    if any("**" not in arguments for arguments in _ATTENTION_CALL.findall(source)):
+        raise _refuse("hands nothing on to its attention", "model_type")
+    window, longest = config.get("sliding_window"), config.get("max_position_embeddings")
+    has_window = isinstance(window, int) and isinstance(longest, int) and 0 < window < longest
+    if not has_window or config.get("use_sliding_window") is False:
+        return
+    if _WINDOW_MASK in source and "sliding_window=" not in source:
+        raise _refuse("does not tell its attention of its sliding window", "sliding_window")
+
+
 def _modeling_source(model_type: str) -> str:
     """Return the modeling code of a family, without importing it."""
     from transformers.models.auto.auto_mappings import SPECIAL_MODEL_TYPE_TO_MODULE_NAME
@@ -143,8 +184,13 @@ def _modeling_source(model_type: str) -> str:
     name = SPECIAL_MODEL_TYPE_TO_MODULE_NAME.get(model_type, model_type).replace("-", "_")
     package = importlib.util.find_spec("transformers")
     assert package is not None and package.origin is not None
-    path = Path(package.origin).parent / "models" / name / f"modeling_{name}.py"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    models = Path(package.origin).parent / "models"
+    # A part of a family may have a file of its own: `data2vec/modeling_data2vec_text.py`.
+    for file in (name, model_type.replace("-", "_")):
+        path: Path = models / name / f"modeling_{file}.py"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    return ""
 
 
 def _known_model_types() -> frozenset[str]:

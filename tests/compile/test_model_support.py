@@ -58,6 +58,22 @@ REAL_CONFIGS = Path(__file__).parents[3] / "shared" / "data" / "configs"
         ({"model_type": "bloom"}, "has an attention of its own, which cannot be replaced"),
         ({"model_type": "falcon"}, "has an attention of its own, which cannot be replaced"),
         ({"model_type": "dbrx"}, "has experts of its own, whose shapes depend on the data"),
+        ({"use_bidirectional_attention": True}, "attends in both directions"),
+        ({"model_type": "diffllama"}, "subtracts one attention from another"),
+        ({"model_type": "doge"}, "hides keys by a mask of its own"),
+        ({"model_type": "gemma4_text"}, "has heads of several sizes"),
+        ({"model_type": "roberta"}, "is an encoder that may be run as a decoder"),
+        ({"model_type": "data2vec-text"}, "is an encoder that may be run as a decoder"),
+        ({"model_type": "stablelm"}, "hands nothing on to its attention"),
+        ({"model_type": "nemotron"}, "hands nothing on to its attention"),
+        (
+            {"model_type": "qwen2_moe", "sliding_window": 8, "use_sliding_window": True},
+            "does not tell its attention of its sliding window (`sliding_window`",
+        ),
+        (
+            {"model_type": "phimoe", "sliding_window": 8},
+            "does not tell its attention of its sliding window (`sliding_window`",
+        ),
     ],
 )
 def test_model_is_refused_by_the_name_of_what_stands_in_the_way(
@@ -75,6 +91,11 @@ def test_model_is_refused_by_the_name_of_what_stands_in_the_way(
         {"vision_config": None, "quantization_config": None, "kv_lora_rank": None},
         {"layer_types": ["full_attention", "sliding_attention"]},
         {"is_encoder_decoder": False},
+        {"use_bidirectional_attention": False},
+        {"model_type": "gemma3_text", "use_bidirectional_attention": "vision"},
+        {"model_type": "qwen2_moe", "sliding_window": 8, "use_sliding_window": False},
+        # As long as the longest request.
+        {"model_type": "phimoe", "sliding_window": 512, "max_position_embeddings": 512},
         # A key that Llama's code does not read.
         {"attention_chunk_size": 128},
         {"auto_map": {"AutoModelForCausalLM": "modeling.Own"}},

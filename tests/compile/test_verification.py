@@ -79,6 +79,13 @@ def write_padding_into_the_last_slot(_: object) -> Callable[..., None]:
     return write
 
 
+def write_padding_into_the_null_block(_: object) -> Callable[..., None]:
+    def write(self: AttentionContext, cache: torch.Tensor, rows: torch.Tensor) -> None:
+        cache.flatten(0, 1)[self.slot_mapping.clamp(min=0)] = rows
+
+    return write
+
+
 def read_without_zeroing(_: object) -> Callable[..., torch.Tensor]:
     def read(self: AttentionContext, cache: torch.Tensor) -> torch.Tensor:
         rows = cache.index_select(0, self.block_tables.reshape(-1))
@@ -132,6 +139,16 @@ def pad_token_seen(bucket: Bucket, inputs: GraphInputs) -> GraphInputs:
     return replace(inputs, input_ids=ids)
 
 
+def hear_the_padding(patch: pytest.MonkeyPatch, session: EagerSession) -> None:
+    """Let the last padded id change every logit by far less than rounding may."""
+    run = session.execute
+    patch.setattr(
+        session,
+        "execute",
+        lambda bucket, inputs: run(bucket, inputs) + 1e-7 * inputs.input_ids[-1],
+    )
+
+
 FAULTS: dict[str, tuple[Change, str]] = {
     "mask hides the query's own key": (on_context("visible_keys", see_one_key_less), "differ by"),
     "mask shows the next key": (on_context("visible_keys", see_one_key_more), "differ by"),
@@ -140,12 +157,17 @@ FAULTS: dict[str, tuple[Change, str]] = {
         on_context("write", write_padding_into_the_last_slot),
         "not the tokens' own|nobody's",
     ),
+    "null block": (
+        on_context("write", write_padding_into_the_null_block),
+        "a slot is written that is not the tokens' own",
+    ),
     "dead keys not zeroed": (on_context("read", read_without_zeroing), "differ by nan"),
     "block table width": (on_inputs(narrower_table), "differ by"),
     "context length": (on_inputs(shorter_context), "differ by"),
     "position": (on_inputs(later_position), "differ by"),
     "slot": (on_inputs(next_slot), "differ by|own"),
     "pad token": (on_inputs(pad_token_seen), "padded tokens change|differ by"),
+    "faint padding": (hear_the_padding, "the ids of padded tokens change the result"),
 }
 
 
@@ -165,6 +187,25 @@ def test_a_wrong_graph_is_named_with_its_position(
             faulty.verify(bucket)
     assert "graph `" in caught.value.message and "at position " in caught.value.message
     assert "--no-verify" in (caught.value.hint or "")
+
+
+def test_another_token_in_float32_is_a_fault_however_close_the_logits_are(
+    references: dict[str, tuple[Path, Reference]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, reference = references["llama"]
+    session = session_of(checkpoint)
+    run = session.execute
+
+    def without_the_best(bucket: Bucket, inputs: GraphInputs) -> torch.Tensor:
+        logits = run(bucket, inputs)
+        best = logits.argmax(-1, keepdim=True)
+        return logits.scatter(1, best, logits.topk(2).values[:, 1:] - 1e-4)
+
+    monkeypatch.setattr(session, "execute", without_the_best)
+    faulty = verifier(session, reference)
+    faulty.tolerance = 1.0
+    with pytest.raises(CompileError, match="another token is the most likely one"):
+        faulty.verify(BUCKETS.all[0])
 
 
 def contexts(cases: list[Case]) -> set[int]:
