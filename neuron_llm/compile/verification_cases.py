@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from neuron_llm.scheduler.buckets import BucketSet, DecodeBucket, PrefillBucket
 
 MAX_VERIFIED_CONTEXT = 4096
-"""Tokens of the longest context that is tried: the reference keeps every one of them in memory."""
+"""Tokens of the longest context that is tried, unless a graph serves none that are shorter: the
+reference keeps every one of them in memory."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,10 @@ class Lengths:
     block_size: int
     num_usable_blocks: int
 
-    @property
-    def max_context_tokens(self) -> int:
-        """The longest context that is tried."""
+    def max_context_tokens(self, needed_tokens: int) -> int:
+        """Return the longest context that is tried of a graph that needs so many to be itself."""
         cached = self.num_usable_blocks * self.block_size
-        return min(self.max_model_len, cached, MAX_VERIFIED_CONTEXT)
+        return min(self.max_model_len, cached, max(MAX_VERIFIED_CONTEXT, needed_tokens))
 
 
 def prefill_cases(bucket: PrefillBucket, buckets: BucketSet, lengths: Lengths) -> list[Case]:
@@ -75,9 +75,10 @@ def prefill_cases(bucket: PrefillBucket, buckets: BucketSet, lengths: Lengths) -
     }
     for num_tokens in (block - 1, block, block + 1):
         rows[f"{num_tokens} tokens, at the edge of a block"] = CaseRow(0, num_tokens)
+    longest = lengths.max_context_tokens(size + block + 1)
     cases: dict[CaseRow, str] = {}
     for text, row in rows.items():
-        if smaller < row.num_tokens <= size and row.context_len <= lengths.max_context_tokens:
+        if smaller < row.num_tokens <= size and row.context_len <= longest:
             cases.setdefault(row, text)
     return [Case(text, (row,)) for row, text in cases.items()]
 
@@ -91,10 +92,11 @@ def decode_cases(bucket: DecodeBucket, buckets: BucketSet, lengths: Lengths) -> 
     fewer = max(
         (b.batch_size for b in buckets.decode if b.batch_size < bucket.batch_size), default=0
     )
-    longest = min(bucket.max_context_tokens, lengths.max_context_tokens)
+    context = bucket.max_context_tokens
     shorter = max(
-        (b.max_context_tokens for b in buckets.decode if b.max_context_tokens < longest), default=1
+        (b.max_context_tokens for b in buckets.decode if b.max_context_tokens < context), default=1
     )
+    longest = min(context, lengths.max_context_tokens(shorter + 1))
     block = lengths.block_size
     edges = [longest, block, block + 1, longest - 1, block - 1, shorter + 1, 2 * block, 2]
     contexts = [n for n in dict.fromkeys(edges) if 1 < n <= longest]

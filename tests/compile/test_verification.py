@@ -236,4 +236,19 @@ def test_cases_fit_the_cache_and_the_longest_context_that_is_tried(
     for case in decode_cases(DecodeBucket(4, 48), BUCKETS, few):
         assert sum(-(-row.context_len // BLOCK_SIZE) for row in case.rows) <= 13
     monkeypatch.setattr(verification_cases, "MAX_VERIFIED_CONTEXT", 20)
-    assert max(contexts(decode_cases(DecodeBucket(4, 48), BUCKETS, LENGTHS))) == 20
+    assert max(contexts(decode_cases(DecodeBucket(4, 24), BUCKETS, LENGTHS))) == 20
+    # One more than the graph of shorter contexts holds: otherwise the graph would not be tried.
+    assert max(contexts(decode_cases(DecodeBucket(4, 48), BUCKETS, LENGTHS))) == 25
+
+
+@pytest.mark.parametrize("limit", [1, 8, 20])
+def test_a_long_prefill_is_tried_at_its_size_whatever_the_longest_context_is(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification_cases, "MAX_VERIFIED_CONTEXT", limit)
+    sizes = {
+        (row.start, row.num_tokens)
+        for case in prefill_cases(PrefillBucket(16), BUCKETS, LENGTHS)
+        for row in case.rows
+    }
+    assert {(0, 16), (0, 15), (0, 9), (4, 16), (5, 16)} <= sizes
