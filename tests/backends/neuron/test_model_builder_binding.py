@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from graph_mistakes import compute_in_float64, index_with_int64, write_in_place
 from neuron_doubles import BUCKETS, FAMILY, build_graph, build_graphs, use_doubles
 from tiny_families import BLOCK_SIZE, MAX_MODEL_LEN, InPlaceSession, generate, graph_spec
 from tiny_models import random_prompt
@@ -20,7 +20,7 @@ from neuron_llm.backends.graph_files import read_built_graph
 from neuron_llm.backends.inputs import empty_inputs
 from neuron_llm.backends.neuron.binding_table import BINDING_FILE, GRAPH_FILE
 from neuron_llm.backends.neuron.buffered_graph import BufferedGraph
-from neuron_llm.backends.neuron.functional_attention import FunctionalContext, constant_like
+from neuron_llm.backends.neuron.functional_attention import FunctionalContext
 from neuron_llm.backends.neuron.model_builder_session import ModelBuilderSession
 from neuron_llm.backends.neuron.nxd_model import put_together
 from neuron_llm.backends.neuron.shared_model import shared_model
@@ -151,15 +151,6 @@ def write_the_buffer_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BufferedGraph, "forward", forward_in_place)
 
 
-def write_rows_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(self: FunctionalContext, index: int, rows: torch.Tensor) -> torch.Tensor:
-        cache = self.kv_caches[index]
-        cache.view(-1, *cache.shape[2:]).index_put_((self._slots,), rows)
-        return cache
-
-    monkeypatch.setattr(FunctionalContext, "write", write)
-
-
 def keep_wider_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     write = FunctionalContext.write
 
@@ -171,31 +162,11 @@ def keep_wider_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FunctionalContext, "write", widened)
 
 
-def index_with_int64(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = FunctionalContext.write
-
-    def slipped(self: FunctionalContext, index: int, rows: torch.Tensor) -> torch.Tensor:
-        self._slots = self._slots.long()
-        return write(self, index, rows)
-
-    monkeypatch.setattr(FunctionalContext, "write", slipped)
-
-
-def compute_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(self: FunctionalContext, cache: torch.Tensor, segment: Any) -> torch.Tensor:
-        blocks = cache.index_select(0, self._block_tables.reshape(-1))
-        rows = blocks.reshape(self.num_seqs, -1, *cache.shape[2:]).transpose(1, 2)
-        zero = constant_like(rows.double(), 0)
-        return torch.where(segment.is_live, rows.double(), zero).float()
-
-    monkeypatch.setattr(FunctionalContext, "read", read)
-
-
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
         (write_the_buffer_in_place, "key_0 is written in place"),
-        (write_rows_in_place, "key_0 is written in place"),
+        (write_in_place, "key_0 is written in place"),
         (keep_wider_caches, "key_0 is replaced by another shape or dtype"),
         (index_with_int64, "int64: aten._to_copy"),
         (compute_in_float64, "NCC_EVRF004: aten._to_copy.* is float64"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from graph_mistakes import compute_in_float64, index_with_int64, write_in_place
 from neuron_doubles import BUCKETS, FAMILY, build_graphs, use_doubles
 from safetensors.torch import save_file
 from tiny_families import BLOCK_SIZE, MAX_MODEL_LEN, InPlaceSession, generate
@@ -16,7 +17,7 @@ from tiny_models import random_prompt
 
 from neuron_llm.backends.inputs import empty_inputs
 from neuron_llm.backends.neuron.binding_table import GRAPH_FILE
-from neuron_llm.backends.neuron.functional_attention import FunctionalContext, constant_like
+from neuron_llm.backends.neuron.functional_attention import FunctionalContext
 from neuron_llm.backends.neuron.functional_graph import StatefulGraph
 from neuron_llm.backends.neuron.kv_states import KVStates
 from neuron_llm.backends.neuron.session import TraceSession
@@ -122,36 +123,6 @@ def alias_one_too_low(monkeypatch: pytest.MonkeyPatch) -> None:
         return {cache: index for index, cache in enumerate(self.kv_caches)}
 
     monkeypatch.setattr(StatefulGraph, "aliases", aliases)
-
-
-def index_with_int64(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = FunctionalContext.write
-
-    def slipped(self: FunctionalContext, index: int, rows: torch.Tensor) -> torch.Tensor:
-        self._slots = self._slots.long()
-        return write(self, index, rows)
-
-    monkeypatch.setattr(FunctionalContext, "write", slipped)
-
-
-def write_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(self: FunctionalContext, index: int, rows: torch.Tensor) -> torch.Tensor:
-        cache = self.kv_caches[index]
-        slots = cache.view(-1, *cache.shape[2:])
-        slots.index_put_((self._slots,), rows)
-        return cache
-
-    monkeypatch.setattr(FunctionalContext, "write", write)
-
-
-def compute_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(self: FunctionalContext, cache: torch.Tensor, segment: Any) -> torch.Tensor:
-        blocks = cache.index_select(0, self._block_tables.reshape(-1))
-        rows = blocks.reshape(self.num_seqs, -1, *cache.shape[2:]).transpose(1, 2)
-        zero = constant_like(rows.double(), 0)
-        return torch.where(segment.is_live, rows.double(), zero).float()
-
-    monkeypatch.setattr(FunctionalContext, "read", read)
 
 
 def depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
