@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cli_runner import run_cli
@@ -97,3 +98,15 @@ def test_the_name_of_the_latest_link_is_no_name_for_an_artifact(config: Path) ->
     ended = run_cli("compile", "latest.yaml", "--cache-dir", "cache")
     assert ended.code == 1
     assert ended.stderr.endswith("link to the latest artifact; rename the file\n")
+
+
+def test_a_torch_that_takes_no_instruction_set_is_refused(
+    llama_model: Path, empty_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The compiler's options for C++, without the one that newer releases have.
+    monkeypatch.setattr("torch._inductor.config", SimpleNamespace(cpp=object()))
+    Path("tiny.yaml").write_text(f"model: {llama_model}\nmax_model_len: 64\nmax_num_seqs: 1\n")
+    ended = run_cli("compile", "tiny.yaml", "--cache-dir", "cache")
+    assert ended.code == 1
+    assert "backend `cpu` cannot compile with torch" in ended.stderr
+    assert "install a newer one" in ended.stderr

@@ -62,6 +62,7 @@ class CpuBackend:
         keys = [config_key(spec, self.target) for spec in job.specs]
 
         def prepare() -> None:
+            _require_torch()
             _require_compiler()
             self.operator_library(job.cache_dir)
 
@@ -137,6 +138,22 @@ def _build(spec: GraphSpec, key: str, cache_dir: Path, target: CpuTarget) -> Non
 
     library = CpuBackend(target).operator_library(cache_dir)
     build_into_cache(spec, key, cache_dir, target, library)
+
+
+def _require_torch() -> None:
+    """Pass a torch whose compiler can be told for which instruction set to compile.
+
+    Raises:
+        CompileError: torch 2.9 cannot, with which a Neuron host runs.
+    """
+    from torch._inductor import config
+
+    if not hasattr(config.cpp, "march"):
+        raise CompileError(
+            f"backend `cpu` cannot compile with torch {library_versions()['torch']}: its compiler "
+            "takes no instruction set",
+            hint="install a newer one, such as torch 2.13",
+        )
 
 
 def _require_compiler() -> None:
