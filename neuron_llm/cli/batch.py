@@ -127,8 +127,11 @@ def run_batch_job(job: BatchJob, console: Console) -> ExitCode:
 
 
 def _identity(job: BatchJob) -> JobIdentity | None:
-    """Return what the job is made of; None if its prompts can be read only once."""
-    if not job.prompts.is_file():
+    """Return what a job is made of that may go on; its prompts are read through for that.
+
+    None if its records go to stdout, or its prompts can be read only once.
+    """
+    if job.output is None or not job.prompts.is_file():
         return None
     options = asdict(job.options)
     flags, defaults = options.pop("flag_fields"), options.pop("generation_fields")
@@ -161,16 +164,13 @@ def _finished_records(
             hint="write the prompts to a file",
         )
     with job.output.open("rb") as output, open_prompts(job.prompts) as prompts:
-        finished = find_finished_records(job.output, output, PromptReader(prompts))
-    if finished.num_records and _num_lines(job.prompts) > finished.num_records:
+        lines = iter(PromptReader(prompts))
+        finished = find_finished_records(job.output, output, lines)
+        has_more = next(lines, None) is not None
+    if finished.num_records and has_more:
         check_identity(job.output, identity)
     console.notice(f"{counted(finished.num_records, 'line')} done already")
     return finished
-
-
-def _num_lines(path: Path) -> int:
-    with open_prompts(path) as prompts:
-        return sum(1 for _ in PromptReader(prompts))
 
 
 def _padding_price(job: BatchJob) -> PaddingPrice | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -57,11 +56,14 @@ def write_identity(output: Path, identity: JobIdentity) -> None:
         NeuronLLMError: there is no room, or the directory cannot be written.
     """
     path = identity_path(output)
+    if read_identity(output) == identity:
+        return
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump(asdict(identity), file)
-        os.replace(file.name, path)
+        temporary.write_text(json.dumps(asdict(identity)))
+        os.replace(temporary, path)
     except OSError as error:
+        temporary.unlink(missing_ok=True)
         raise NeuronLLMError(
             f"cannot write `{path}`: {(error.strerror or str(error)).lower()}",
             hint="give a file in a directory that can be written with `-o`",
