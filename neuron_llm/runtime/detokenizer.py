@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from neuron_llm.runtime.sampling_params import SamplingParams
 from neuron_llm.runtime.stop_strings import StopStringMatcher
-from neuron_llm.runtime.tokenizer import Tokenizer
-
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+from neuron_llm.runtime.tokenizer import REPLACEMENT, Tokenizer
 
 _NUM_CONTEXT_TOKENS = 5
 """Tokens of the prompt that the output is decoded behind: whether a token begins with a space can
@@ -66,7 +64,7 @@ class IncrementalDetokenizer:
         """Add one output token and return the text that can be shown now, often empty."""
         self._add(token_id)
         text = self._decode(self._window)
-        if len(text) > self._num_context_chars and not text.endswith(_REPLACEMENT):
+        if len(text) > self._num_context_chars and not text.endswith(REPLACEMENT):
             new_text = text[self._num_context_chars :]
             self._begin_window(self._num_context_tokens)
             return self._show(new_text)
@@ -92,7 +90,9 @@ class IncrementalDetokenizer:
         replacement character that the model never meant.
         """
         rest = self._decode(self._window)[self._num_context_chars :]
-        return self._end(rest.rstrip(_REPLACEMENT))
+        meant = self._tokenizer.replacement_token_ids
+        is_meant = bool(meant) and self._window[-len(meant) :] == meant
+        return self._end(rest if is_meant else rest.rstrip(REPLACEMENT))
 
     def _end(self, rest: str) -> str:
         self._begin_window(len(self._window))
@@ -125,7 +125,7 @@ class IncrementalDetokenizer:
         That one may still become a character; those before it are followed by something and so
         are final. The last four tokens hold every byte it can consist of.
         """
-        num_open = 1 if text.endswith(_REPLACEMENT) else 0
+        num_open = 1 if text.endswith(REPLACEMENT) else 0
         new_text = text[self._num_context_chars : len(text) - num_open]
         self._window = self._window[-_MAX_CHARACTER_TOKENS:]
         self._num_context_tokens = 0
@@ -137,7 +137,7 @@ class IncrementalDetokenizer:
         for token_id in reversed(prompt_token_ids):
             # Beginning within a character would spoil those behind it.
             is_long_enough = len(context) >= _NUM_CONTEXT_TOKENS
-            if is_long_enough and not self._decode(context[::-1]).startswith(_REPLACEMENT):
+            if is_long_enough and not self._decode(context[::-1]).startswith(REPLACEMENT):
                 break
             if len(context) == _NUM_CONTEXT_TOKENS + _MAX_CHARACTER_TOKENS:
                 break

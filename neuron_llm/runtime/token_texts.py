@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuron_llm.runtime.tokenizer import Tokenizer
-
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+from neuron_llm.runtime.tokenizer import REPLACEMENT, Tokenizer
 
 NUM_CONTEXT_TOKENS = 4
 """Tokens before one that can hold bytes of the same character: it has at most four."""
@@ -37,14 +35,17 @@ class TokenTexts:
         text = self._texts.get(token_id)
         if text is None:
             text = self._texts[token_id] = self._text_alone(token_id)
-        if not text.endswith(_REPLACEMENT):
+        if not text.endswith(REPLACEMENT):
             return text
+        meant = self._tokenizer.replacement_token_ids
+        if meant and [*context[-NUM_CONTEXT_TOKENS:], token_id][-len(meant) :] == meant:
+            return REPLACEMENT
         for num_tokens in range(1, min(NUM_CONTEXT_TOKENS, len(context)) + 1):
             tail = list(context[-num_tokens:])
             whole = self._decode([*tail, token_id])
-            if not whole.endswith(_REPLACEMENT):
-                return whole[len(self._decode(tail).rstrip(_REPLACEMENT)) :]
-        return text.rstrip(_REPLACEMENT)
+            if not whole.endswith(REPLACEMENT):
+                return whole[len(self._decode(tail).rstrip(REPLACEMENT)) :]
+        return text.rstrip(REPLACEMENT)
 
     def _text_alone(self, token_id: int) -> str:
         # At the start of a text, tokenizers with a mark for a space leave it out. So the token is

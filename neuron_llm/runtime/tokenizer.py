@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ _TEMPLATE_ERRORS = (
     TypeError,
     ValueError,
 )
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""What bytes that are no text decode to."""
 
 
 class Tokenizer:
@@ -167,6 +171,16 @@ class Tokenizer:
             RequestError: it is no valid Unicode (code `invalid_unicode`).
         """
         return self._encode(text, add_special_tokens=False)
+
+    @cached_property
+    def replacement_token_ids(self) -> list[int]:
+        """The tokens of a replacement character that is meant, as one may stand in a text.
+
+        Bytes that are no text decode to one too. Empty where the tokens cannot be told.
+        """
+        one, two = (self.encode_part("a" + count * REPLACEMENT) for count in (1, 2))
+        added = two[len(one) :]
+        return added if added and two == one + added and one[-len(added) :] == added else []
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `token_ids`; ids past the vocabulary stand for nothing."""

@@ -252,3 +252,20 @@ def test_a_character_that_a_limit_cuts_is_left_out(
     pieces.append(detokenizer.cut())
     expected = "a" + HANGUL + (EMOJI if num_bytes == 4 else "")
     assert "".join(pieces) == detokenizer.text == expected
+
+
+@pytest.mark.parametrize("fixture", ["byte_level", "byte_fallback"])
+def test_a_limit_leaves_a_replacement_character_that_the_model_meant(
+    fixture: str, request: pytest.FixtureRequest
+) -> None:
+    tokenizer: Tokenizer = request.getfixturevalue(fixture)
+    ids_of = byte_level_ids if fixture == "byte_level" else byte_fallback_ids
+    for text, begun, expected in (
+        ("a\ufffd", b"", "a\ufffd"),
+        ("a\ufffd\ufffd", b"", "a\ufffd\ufffd"),
+        ("a", EMOJI.encode()[:3], "a"),
+        ("a", b"\xef\xbf", "a"),
+    ):
+        detokenizer = IncrementalDetokenizer(tokenizer, [], SamplingParams())
+        pieces = [detokenizer.push(i) for i in ids_of(tokenizer.backend, text.encode() + begun)]
+        assert "".join([*pieces, detokenizer.cut()]) == expected, (text, begun)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizer_factory import (
     EOS,
@@ -49,6 +49,8 @@ def test_a_byte_that_completes_nothing_is_empty(byte_level: Tokenizer) -> None:
 
 
 @given(text=st.text(max_size=12))
+@example(text="\ufffd")
+@example(text="a\ufffd\ufffdb\ufffd")
 def test_joined_the_texts_are_the_text(byte_level: Tokenizer, text: str) -> None:
     assert "".join(texts_of(byte_level, byte_level.encode_part(text))) == text
 
