@@ -52,7 +52,7 @@ $(VLLM_VENV)/.ready:
 	touch $@
 
 test-vllm: $(VLLM_VENV)/.ready $(MODEL)
-	$(VLLM_VENV)/bin/python -m pytest tests/vllm_plugin
+	$(VLLM_VENV)/bin/python -m pytest tests/scheduler/vllm_plugin
 
 # The releases that torch-neuronx pairs with. An index in PIP_ARGS that has the CPU build of this
 # torch saves 5 GB.

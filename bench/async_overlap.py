@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from neuron_llm.runtime.engine import Engine
-    from neuron_llm.scheduler.step_trace import StepTrace
+    from neuron_llm.runtime.engine.engine import Engine
+    from neuron_llm.runtime.engine.step_trace import StepTrace
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
@@ -96,14 +96,14 @@ def compile_default(scratch: Path) -> Path:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     model, dtype = SMOLLM2, "bfloat16"
     if not model.is_dir():
-        sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "runtime")]
+        sys.path[:0] = [str(ROOT / "tests")]
         from tiny_models import LLAMA, save_model
 
         model, dtype = save_model(scratch / "tiny", LLAMA), "float32"
     from neuron_llm.cli.compile import default_cache_dir
     from neuron_llm.compile.compiler import CompileOptions, compile_artifact
-    from neuron_llm.compile.config_file import load_config
-    from neuron_llm.compile.plan import plan_compile
+    from neuron_llm.compile.config.file import load_config
+    from neuron_llm.compile.plan.plan import plan_compile
 
     config = scratch / f"{model.name}.yaml"
     config.write_text(CONFIG.format(model=model, dtype=dtype))
@@ -123,7 +123,7 @@ def describe(artifact: Path, options: argparse.Namespace) -> None:
     """Print what is measured, and where."""
     import torch
 
-    from neuron_llm.compile.manifest import read_manifest
+    from neuron_llm.artifact.manifest import read_manifest
 
     manifest = read_manifest(artifact)
     buckets = ", ".join(graph.name for graph in manifest.graphs)
@@ -137,11 +137,11 @@ def describe(artifact: Path, options: argparse.Namespace) -> None:
 
 def measure(options: argparse.Namespace) -> None:
     """Run both engines by turns and print a row for each."""
-    from neuron_llm.runtime.artifact import Artifact
-    from neuron_llm.runtime.async_engine import AsyncEngine
-    from neuron_llm.runtime.engine import Engine
-    from neuron_llm.runtime.observer import NoObserver
-    from neuron_llm.runtime.sampling_params import SamplingParams
+    from neuron_llm.artifact.artifact import Artifact
+    from neuron_llm.runtime.engine.async_engine import AsyncEngine
+    from neuron_llm.runtime.engine.engine import Engine
+    from neuron_llm.runtime.engine.observer import NoObserver
+    from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
     class Traces(NoObserver):
         """Keeps the steps of a round."""

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from neuron_llm.report.bucket_optimizer import BucketLimits, optimal_buckets
-from neuron_llm.report.chunk_size import candidate_chunk_sizes, compare_chunk_sizes
-from neuron_llm.report.held_out import score_held_out
-from neuron_llm.report.prefix_hits import computed_after_hits
-from neuron_llm.report.trace import Trace, TraceRequest
-from neuron_llm.report.trace_reader import read_trace
-from neuron_llm.report.tradeoff_curve import tradeoff_curve
+from neuron_llm.report.advice.bucket_optimizer import BucketLimits, optimal_buckets
+from neuron_llm.report.advice.chunk_size import candidate_chunk_sizes, compare_chunk_sizes
+from neuron_llm.report.advice.held_out import score_held_out
+from neuron_llm.report.advice.tradeoff_curve import tradeoff_curve
+from neuron_llm.report.workload.prefix_hits import computed_after_hits
+from neuron_llm.report.workload.trace import Trace, TraceRequest
+from neuron_llm.report.workload.trace_reader import read_trace
 
 MAX_GRAPHS = 8
 CURVE_GRAPHS = 16

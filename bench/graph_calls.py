@@ -21,13 +21,13 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from neuron_llm.backends.inputs import StepTokens, decode_inputs, prefill_inputs
+from neuron_llm.artifact.artifact import Artifact
+from neuron_llm.backends.graph.inputs import StepTokens, decode_inputs, prefill_inputs
 from neuron_llm.backends.protocol import BuildEvent, Session
 from neuron_llm.cli.compile import default_cache_dir
 from neuron_llm.compile.compiler import CompileOptions, compile_artifact
-from neuron_llm.compile.config_file import load_config
-from neuron_llm.compile.plan import plan_compile
-from neuron_llm.runtime.artifact import Artifact
+from neuron_llm.compile.config.file import load_config
+from neuron_llm.compile.plan.plan import plan_compile
 from neuron_llm.scheduler import DecodeBucket, PrefillBucket
 
 CONTEXT, PREFILL, BLOCK_SIZE, MAX_MODEL_LEN = 256, 128, 32, 1024

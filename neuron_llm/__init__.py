@@ -12,7 +12,7 @@ from neuron_llm.version import __version__
 
 if TYPE_CHECKING:
     from neuron_llm.runtime.llm import LLM
-    from neuron_llm.runtime.sampling_params import SamplingParams
+    from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
 __all__ = ["LLM", "SamplingParams", "__version__"]
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
         return LLM
     if name == "SamplingParams":
-        from neuron_llm.runtime.sampling_params import SamplingParams
+        from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
         return SamplingParams
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from neuron_llm.backends.graph_cache import GraphCache
+from neuron_llm.backends.build.cache import GraphCache
 
 DAY = 86400.0
 OLD, NEW = "a" * 64, "b" * 64

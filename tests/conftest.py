@@ -151,8 +151,8 @@ def compile_tiny(model: Path, config_text: str, cache_dir: Path, directory: Path
     if not hasattr(inductor_config.cpp, "march"):
         pytest.skip("this torch does not compile for the CPU backend")
     from neuron_llm.compile.compiler import CompileOptions, compile_artifact
-    from neuron_llm.compile.config_file import load_config
-    from neuron_llm.compile.plan import plan_compile
+    from neuron_llm.compile.config.file import load_config
+    from neuron_llm.compile.plan.plan import plan_compile
 
     config = directory / "tiny.yaml"
     config.write_text(config_text.format(model=model))

@@ -11,17 +11,17 @@ import torch
 from tiny_models import load_reference, random_prompt, reference_tokens
 
 from neuron_llm import SamplingParams
+from neuron_llm.artifact.artifact import Artifact
+from neuron_llm.artifact.manifest import GraphEntry, Manifest, ModelEntry, RuntimeSettings
 from neuron_llm.backends.cpu.backend import CpuBackend
 from neuron_llm.backends.cpu.export import constant_spec, export_graph
 from neuron_llm.backends.cpu.target import CpuTarget
-from neuron_llm.backends.inputs import GraphInputs, num_rows
+from neuron_llm.backends.graph.inputs import GraphInputs, num_rows
 from neuron_llm.backends.protocol import GraphSpec, Session
-from neuron_llm.compile.checkpoint import read_architecture
-from neuron_llm.compile.manifest import GraphEntry, Manifest, ModelEntry, RuntimeSettings
-from neuron_llm.compile.model_spec import read_model_spec
+from neuron_llm.compile.model.checkpoint import read_architecture
+from neuron_llm.compile.model.model_spec import read_model_spec
 from neuron_llm.compile.weights import load_weights
-from neuron_llm.runtime.artifact import Artifact
-from neuron_llm.runtime.engine import Engine
+from neuron_llm.runtime.engine.engine import Engine
 from neuron_llm.scheduler import Bucket, DecodeBucket, PrefillBucket
 
 BLOCK_SIZE, MAX_MODEL_LEN, MAX_NUM_SEQS = 4, 48, 3

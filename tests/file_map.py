@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from repository import ROOT
+
 PACKAGE = ROOT / "neuron_llm"
-ROOMS = ("cli", "compile", "runtime", "scheduler", "backends", "report", "doctor")
+ROOMS = ("cli", "report", "compile", "runtime", "doctor", "artifact", "backends", "scheduler")
 
 
 def file_map() -> str:

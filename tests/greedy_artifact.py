@@ -11,7 +11,7 @@ import torch
 from manifest_edits import edit_manifest
 
 from neuron_llm.backends.cpu.session import CpuSession
-from neuron_llm.backends.inputs import GraphInputs
+from neuron_llm.backends.graph.inputs import GraphInputs
 from neuron_llm.scheduler.buckets import Bucket
 
 Change = Callable[[Bucket, torch.Tensor], torch.Tensor]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from neuron_llm.compile.manifest import manifest_id
+from neuron_llm.artifact.manifest import manifest_id
 from neuron_llm.compile.manifest_checksum import NO_CHECKSUM, sealed
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 
 import neuron_llm.backends.cpu.session  # noqa: F401  imports do not count as growth
-from neuron_llm.backends.inputs import GraphInputs, StepTokens, decode_inputs, prefill_inputs
-from neuron_llm.runtime.artifact import Artifact
-from neuron_llm.runtime.tokenizer import Tokenizer
+from neuron_llm.artifact.artifact import Artifact
+from neuron_llm.backends.graph.inputs import GraphInputs, StepTokens, decode_inputs, prefill_inputs
+from neuron_llm.runtime.text.tokenizer import Tokenizer
 from neuron_llm.scheduler import Bucket, PrefillBucket
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from repository import CONFIGS as CONFIG_DIR
 from tiny_models import LLAMA
 
-from neuron_llm.compile.config_file import load_config
-from neuron_llm.compile.plan import CompilePlan, plan_compile
+from neuron_llm.compile.config.file import load_config
+from neuron_llm.compile.plan.plan import CompilePlan, plan_compile
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+CONFIGS = sorted(CONFIG_DIR.glob("*.yaml"))
 
 
 def plan_example(path: Path, directory: Path) -> CompilePlan:

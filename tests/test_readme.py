@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from file_map import ROOT, file_map
+from file_map import file_map
+from repository import ROOT
 
-from neuron_llm.compile.config import Config
-from neuron_llm.runtime.prompt_lines import PromptLine, parse_line
-from neuron_llm.runtime.records import OutputRecord
+from neuron_llm.compile.config.config import Config
+from neuron_llm.runtime.batch.prompt_lines import PromptLine, parse_line
+from neuron_llm.runtime.batch.records import OutputRecord
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -13,7 +13,7 @@ from neuron_llm.scheduler.buckets import Bucket
 if TYPE_CHECKING:
     import torch
 
-    from neuron_llm.backends.inputs import GraphInputs
+    from neuron_llm.backends.graph.inputs import GraphInputs
     from neuron_llm.backends.neuron.target import NeuronTarget
 
 

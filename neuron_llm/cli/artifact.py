@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from neuron_llm.cli.console import Console, visible
 from neuron_llm.cli.counting import counted
 from neuron_llm.cli.exit_code import ExitCode
-from neuron_llm.cli.options import JsonOption, QuietOption, VerboseOption, open_console
+from neuron_llm.cli.terminal.console import Console, visible
+from neuron_llm.cli.terminal.options import JsonOption, QuietOption, VerboseOption, open_console
 
 artifact_app = typer.Typer(
     name="artifact",
@@ -37,8 +37,8 @@ def verify_command(
 
     Exit code 1 if one is damaged. Example: neuron-llm artifact verify artifacts/latest
     """
-    from neuron_llm.compile.artifact_files import verify_files
-    from neuron_llm.compile.config_fault import shown_bytes
+    from neuron_llm.artifact.files import verify_files
+    from neuron_llm.compile.config.fault import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     with _FileStatus(console, "checking") as status:
@@ -81,8 +81,8 @@ def prune_command(
 
     Example: neuron-llm artifact prune artifacts --dry-run
     """
-    from neuron_llm.compile.config_fault import shown_bytes
-    from neuron_llm.compile.scratch import prune_artifacts
+    from neuron_llm.artifact.scratch import prune_artifacts
+    from neuron_llm.compile.config.fault import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     leftovers = [
@@ -113,7 +113,7 @@ def pack_command(
 
     Example: neuron-llm artifact pack artifacts/tiny tiny.tar
     """
-    from neuron_llm.compile.packed_artifact import pack_artifact
+    from neuron_llm.artifact.packed import pack_artifact
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     with _FileStatus(console, "packing") as status:
@@ -136,7 +136,7 @@ def unpack_command(
 
     Example: neuron-llm artifact unpack tiny.tar artifacts/tiny
     """
-    from neuron_llm.compile.packed_artifact import unpack_artifact
+    from neuron_llm.artifact.packed import unpack_artifact
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     with _FileStatus(console, "unpacking") as status:

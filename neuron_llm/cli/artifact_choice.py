@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from neuron_llm.cli.console import Console
-from neuron_llm.cli.options import ARTIFACTS_DIR
-from neuron_llm.compile.latest import find_latest
-from neuron_llm.compile.manifest import Manifest, read_manifest
+from neuron_llm.artifact.latest import find_latest
+from neuron_llm.artifact.manifest import Manifest, read_manifest
+from neuron_llm.cli.terminal.console import Console
+from neuron_llm.cli.terminal.options import ARTIFACTS_DIR
 
 
 def choose_artifact(given: Path | None, console: Console) -> tuple[Path, Manifest]:

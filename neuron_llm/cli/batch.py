@@ -12,34 +12,34 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from neuron_llm.artifact.manifest import Manifest, file_sha256
 from neuron_llm.backends.state_transfers import MovesState
-from neuron_llm.cli.batch_output import begin_output, open_output
-from neuron_llm.cli.batch_progress import BatchStatus
-from neuron_llm.cli.batch_summary import render_summary
-from neuron_llm.cli.console import Console
 from neuron_llm.cli.counting import counted
 from neuron_llm.cli.engine_loading import loaded_engine
 from neuron_llm.cli.exit_code import ExitCode
-from neuron_llm.compile.manifest import Manifest, file_sha256
+from neuron_llm.cli.render.batch_progress import BatchStatus
+from neuron_llm.cli.render.batch_summary import render_summary
+from neuron_llm.cli.terminal.console import Console
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.report.chrome_trace import ChromeTraceWriter
-from neuron_llm.report.padding import PaddingAccount
-from neuron_llm.runtime.batch import BatchOptions, BatchResult, run_batch
-from neuron_llm.runtime.duplicate_ids import check_unique_ids
-from neuron_llm.runtime.engine import Engine
-from neuron_llm.runtime.engine_options import EngineOptions
-from neuron_llm.runtime.finished_records import FinishedRecords, find_finished_records
-from neuron_llm.runtime.job_identity import (
+from neuron_llm.report.run.padding import PaddingAccount
+from neuron_llm.report.run.padding_price import PaddingPrice
+from neuron_llm.runtime.batch.batch import BatchOptions, BatchResult, run_batch
+from neuron_llm.runtime.batch.duplicate_ids import check_unique_ids
+from neuron_llm.runtime.batch.metrics import RunMetrics
+from neuron_llm.runtime.batch.output_file import begin_output, open_output
+from neuron_llm.runtime.batch.prompt_lines import BadLine, PromptLine
+from neuron_llm.runtime.batch.prompts import PromptReader, open_prompts
+from neuron_llm.runtime.batch.records import OrderedRecordWriter
+from neuron_llm.runtime.batch.resume import (
     JobIdentity,
     check_identity,
     forget_identity,
     write_identity,
 )
-from neuron_llm.runtime.metrics import RunMetrics
-from neuron_llm.runtime.padding_price import PaddingPrice
-from neuron_llm.runtime.prompt_lines import BadLine, PromptLine
-from neuron_llm.runtime.prompts import PromptReader, open_prompts
-from neuron_llm.runtime.records import OrderedRecordWriter
+from neuron_llm.runtime.engine.chrome_trace import ChromeTraceWriter
+from neuron_llm.runtime.engine.engine import Engine
+from neuron_llm.runtime.engine.options import EngineOptions
+from neuron_llm.runtime.finished_records import FinishedRecords, find_finished_records
 from neuron_llm.scheduler.step_record import StepRecord
 
 

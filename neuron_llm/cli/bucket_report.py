@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuron_llm.cli.artifact_choice import choose_artifact
-from neuron_llm.cli.console import Console
 from neuron_llm.cli.counting import counted
-from neuron_llm.cli.options import (
+from neuron_llm.cli.terminal.console import Console
+from neuron_llm.cli.terminal.options import (
     ARTIFACTS_DIR,
     ArtifactOption,
     JsonOption,
@@ -23,8 +23,8 @@ from neuron_llm.cli.options import (
 
 if TYPE_CHECKING:
     from neuron_llm.report.bucket_report import BucketReport
-    from neuron_llm.report.last_run import LastRun
     from neuron_llm.report.report_builder import ReportQuestion
+    from neuron_llm.report.run.last_run import LastRun
     from neuron_llm.report.subject import ReportSubject
 
 _TARGETS = ("cpu", "inf2", "trn1", "trn1n", "trn2", "trn3")
@@ -101,7 +101,7 @@ def bucket_report_command(
 
     Example: neuron-llm bucket-report configs/smollm2-135m.yaml --prompts examples/prompts.jsonl
     """
-    from neuron_llm.cli.report_html import check_html_path, write_html
+    from neuron_llm.cli.render.report_html import check_html_path, write_html
     from neuron_llm.cli.report_write import check_write_usage, write_recommendation
     from neuron_llm.cli.template import read_template
     from neuron_llm.report.report_builder import ReportQuestion
@@ -144,8 +144,8 @@ def _exclude(given: dict[str, object]) -> None:
 def _build(
     console: Console, config: Path | None, artifact: Path | None, question: ReportQuestion
 ) -> BucketReport:
-    from neuron_llm.report.last_run import read_last_run
     from neuron_llm.report.report_builder import ReportBuilder
+    from neuron_llm.report.run.last_run import read_last_run
     from neuron_llm.report.subject import subject_of_artifact
 
     run: LastRun | None = None
@@ -165,8 +165,8 @@ def _build(
 
 
 def _plan(console: Console, config: Path) -> ReportSubject:
-    from neuron_llm.compile.config_file import load_config
-    from neuron_llm.compile.hub import with_local_model
+    from neuron_llm.compile.config.file import load_config
+    from neuron_llm.compile.config.hub import with_local_model
     from neuron_llm.report.subject import subject_of_config
 
     loaded = load_config(config)
@@ -192,8 +192,8 @@ def _advise_workload(console: Console, report: BucketReport, config: Path | None
 
 
 def _show(console: Console, report: BucketReport, *, as_json: bool, as_csv: bool) -> None:
+    from neuron_llm.cli.render.report_text import render_report
     from neuron_llm.cli.report_csv import render_csv
-    from neuron_llm.cli.report_text import render_report
 
     if as_json:
         console.result(json.dumps(report.to_json()))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neuron_llm.cli.options import JsonOption, QuietOption, VerboseOption, open_console
-from neuron_llm.cli.quantities import parse_bytes, parse_seconds, shown_span
-from neuron_llm.cli.table import render_table
+from neuron_llm.cli.render.table import render_table
+from neuron_llm.cli.terminal.options import JsonOption, QuietOption, VerboseOption, open_console
+from neuron_llm.cli.terminal.quantities import parse_bytes, parse_seconds, shown_span
 
 if TYPE_CHECKING:
-    from neuron_llm.backends.cache_inventory import CacheEntry
+    from neuron_llm.backends.build.inventory import CacheEntry
 
 cache_app = typer.Typer(
     name="cache",
@@ -48,9 +48,9 @@ def list_command(
 
     Example: neuron-llm cache list
     """
-    from neuron_llm.backends.cache_inventory import list_cache
+    from neuron_llm.backends.build.inventory import list_cache
     from neuron_llm.cli.compile import default_cache_dir
-    from neuron_llm.compile.config_fault import shown_bytes
+    from neuron_llm.compile.config.fault import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     root = default_cache_dir() if cache_dir is None else cache_dir
@@ -88,9 +88,9 @@ def prune_command(
 
     Example: neuron-llm cache prune --older-than 30d --max-size 5GiB
     """
-    from neuron_llm.backends.cache_inventory import PruneLimits, prune_cache
+    from neuron_llm.backends.build.inventory import PruneLimits, prune_cache
     from neuron_llm.cli.compile import default_cache_dir
-    from neuron_llm.compile.config_fault import shown_bytes
+    from neuron_llm.compile.config.fault import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     limits = PruneLimits(
@@ -131,7 +131,7 @@ def _total_bytes(entries: Sequence[CacheEntry]) -> int:
 
 
 def _table(entries: Sequence[CacheEntry]) -> str:
-    from neuron_llm.compile.config_fault import shown_bytes
+    from neuron_llm.compile.config.fault import shown_bytes
 
     now = time.time()
     rows = [

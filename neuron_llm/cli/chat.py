@@ -10,14 +10,14 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from neuron_llm.cli.console import Console
 from neuron_llm.cli.engine_loading import loaded_engine
 from neuron_llm.cli.exit_code import ExitCode
-from neuron_llm.cli.interrupts import interrupt_requested
+from neuron_llm.cli.terminal.console import Console
+from neuron_llm.cli.terminal.interrupts import interrupt_requested
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.chat import ChatSession
-from neuron_llm.runtime.engine_options import EngineOptions
-from neuron_llm.runtime.sampling_params import SamplingParams
+from neuron_llm.runtime.engine.options import EngineOptions
+from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
 _PROMPT = "> "
 _EXIT, _RESET = "/exit", "/reset"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuron_llm.cli.console import Console
-from neuron_llm.cli.options import (
+from neuron_llm.cli.terminal.console import Console
+from neuron_llm.cli.terminal.options import (
     ARTIFACTS_DIR,
     JsonOption,
     QuietOption,
@@ -24,11 +24,11 @@ from neuron_llm.cli.options import (
 from neuron_llm.errors import CompileError
 
 if TYPE_CHECKING:
-    from neuron_llm.backends.build_failure import GraphBuildError
-    from neuron_llm.cli.compile_progress import CompileProgress
+    from neuron_llm.backends.build.failure import GraphBuildError
+    from neuron_llm.cli.render.compile_progress import CompileProgress
     from neuron_llm.compile.compiler import CompileOptions, CompileResult
-    from neuron_llm.compile.config_file import LoadedConfig
-    from neuron_llm.compile.plan import CompilePlan
+    from neuron_llm.compile.config.file import LoadedConfig
+    from neuron_llm.compile.plan.plan import CompilePlan
 
 
 def compile_command(
@@ -135,9 +135,9 @@ def _plan(
 ) -> tuple[LoadedConfig, CompilePlan]:
     from neuron_llm.backends.neuron.packages import installed_binding
     from neuron_llm.compile.added_buckets import with_added_buckets
-    from neuron_llm.compile.config_file import load_config
-    from neuron_llm.compile.hub import with_local_model
-    from neuron_llm.compile.plan import plan_compile
+    from neuron_llm.compile.config.file import load_config
+    from neuron_llm.compile.config.hub import with_local_model
+    from neuron_llm.compile.plan.plan import plan_compile
 
     loaded = load_config(config, skip_weights=skip_weights)
     if loaded.model_path is None:
@@ -162,7 +162,7 @@ def _show_plan(
     *,
     json_output: bool,
 ) -> None:
-    from neuron_llm.cli.plan_table import cached_graphs, plan_json, render_plan
+    from neuron_llm.cli.render.plan_table import cached_graphs, plan_json, render_plan
 
     is_cached = cached_graphs(loaded, plan, options)
     if json_output:
@@ -179,8 +179,8 @@ def _compile(
     *,
     json_output: bool,
 ) -> None:
-    from neuron_llm.backends.build_failure import GraphBuildError
-    from neuron_llm.cli.compile_progress import CompileProgress
+    from neuron_llm.backends.build.failure import GraphBuildError
+    from neuron_llm.cli.render.compile_progress import CompileProgress
     from neuron_llm.compile.compiler import compile_artifact
 
     started = time.perf_counter()

@@ -13,7 +13,7 @@ import typer
 
 from neuron_llm.cli.compile import default_cache_dir
 from neuron_llm.cli.exit_code import ExitCode
-from neuron_llm.cli.options import (
+from neuron_llm.cli.terminal.options import (
     ARTIFACTS_DIR,
     JsonOption,
     QuietOption,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuron_llm.cli.options import JsonOption, QuietOption, VerboseOption, open_console
-from neuron_llm.cli.table import render_table
+from neuron_llm.cli.render.table import render_table
+from neuron_llm.cli.terminal.options import JsonOption, QuietOption, VerboseOption, open_console
 
 if TYPE_CHECKING:
-    from neuron_llm.compile.manifest import GraphEntry, Manifest
+    from neuron_llm.artifact.manifest import GraphEntry, Manifest
 
 
 def inspect_command(
@@ -33,8 +33,8 @@ def inspect_command(
 
     Loads no graph. Example: neuron-llm inspect artifacts/smollm2-135m
     """
+    from neuron_llm.artifact.summary import artifact_summary
     from neuron_llm.cli.artifact_choice import choose_artifact
-    from neuron_llm.compile.artifact_summary import artifact_summary
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     directory, manifest = choose_artifact(artifact, console)
@@ -46,8 +46,8 @@ def inspect_command(
 
 def render_artifact(manifest: Manifest) -> str:
     """Return what a manifest says: a line for each part, and the table of graphs."""
-    from neuron_llm.compile.artifact_summary import is_verified
-    from neuron_llm.compile.config_fault import shown_bytes
+    from neuron_llm.artifact.summary import is_verified
+    from neuron_llm.compile.config.fault import shown_bytes
 
     settings, model = manifest.settings, manifest.model
     versions = {"neuron-llm": manifest.neuron_llm_version, **manifest.backend_versions}
@@ -86,14 +86,14 @@ def _graph_table(manifest: Manifest) -> str:
 
 
 def _graph_rows(manifest: Manifest) -> list[list[str]]:
-    from neuron_llm.report.bucket_range import bucket_ranges
+    from neuron_llm.report.run.bucket_range import bucket_ranges
 
     ranges = bucket_ranges(manifest.buckets)
     return [_graph_row(graph, ranges[graph.bucket].description) for graph in manifest.graphs]
 
 
 def _graph_row(graph: GraphEntry, serves: str) -> list[str]:
-    from neuron_llm.compile.config_fault import shown_bytes
+    from neuron_llm.compile.config.fault import shown_bytes
 
     verdict = graph.verification
     judged = ["no", "-", "-"]

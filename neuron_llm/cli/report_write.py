@@ -6,11 +6,11 @@ from pathlib import Path
 
 import typer
 
-from neuron_llm.cli.console import Console
-from neuron_llm.cli.report_lines import sizes
+from neuron_llm.cli.render.report_lines import sizes
+from neuron_llm.cli.terminal.console import Console
+from neuron_llm.compile.written_config import ChosenLists, check_destination, write_config
 from neuron_llm.errors import NeuronLLMError
 from neuron_llm.report.bucket_report import BucketReport
-from neuron_llm.report.written_config import ChosenLists, check_destination, write_config
 
 
 def check_write_usage(config: Path | None, write: Path | None, *, force: bool) -> None:

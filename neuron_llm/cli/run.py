@@ -9,17 +9,17 @@ import typer
 
 from neuron_llm.cli.artifact_choice import choose_artifact
 from neuron_llm.cli.exit_code import ExitCode
-from neuron_llm.cli.options import (
+from neuron_llm.cli.sampling import generation_fields, given_flags
+from neuron_llm.cli.template import read_template
+from neuron_llm.cli.terminal.options import (
     ArtifactOption,
     JsonOption,
     QuietOption,
     VerboseOption,
     open_console,
 )
-from neuron_llm.cli.sampling import generation_fields, given_flags
-from neuron_llm.cli.template import read_template
-from neuron_llm.runtime.engine_options import EngineOptions
-from neuron_llm.runtime.greedy_only import default_fields
+from neuron_llm.runtime.engine.options import EngineOptions
+from neuron_llm.runtime.sampling.greedy_only import default_fields
 
 
 def run_command(
@@ -151,7 +151,7 @@ def run_command(
         code = run_chat(chat, console)
     else:
         from neuron_llm.cli.batch import BatchJob, run_batch_job
-        from neuron_llm.runtime.batch import BatchOptions
+        from neuron_llm.runtime.batch.batch import BatchOptions
 
         options = BatchOptions(flags, defaults, token_ids, chat_template)
         job = BatchJob(

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from neuron_llm.errors import ArtifactError, RequestError
-from neuron_llm.runtime.sampling_params import SamplingParams, generation_config_fields
+from neuron_llm.runtime.sampling.sampling_params import SamplingParams, generation_config_fields
 
 _GENERATION_CONFIG = "generation_config.json"
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from neuron_llm.backends.cache_inventory import JOINED_PREFIX
-from neuron_llm.compile.bucket_rules import CONTEXT_BUCKET_MULTIPLE
-from neuron_llm.compile.config_file import LoadedConfig
-from neuron_llm.compile.config_rules import broken_rules
-from neuron_llm.compile.manifest import FileEntry, Manifest
-from neuron_llm.compile.plan import CompilePlan
+from neuron_llm.artifact.manifest import FileEntry, Manifest
+from neuron_llm.backends.build.inventory import JOINED_PREFIX
+from neuron_llm.compile.config.bucket_rules import CONTEXT_BUCKET_MULTIPLE
+from neuron_llm.compile.config.file import LoadedConfig
+from neuron_llm.compile.config.rules import broken_rules
+from neuron_llm.compile.plan.plan import CompilePlan
 from neuron_llm.errors import ConfigError
 from neuron_llm.scheduler.buckets import get_default_num_seqs_buckets
 

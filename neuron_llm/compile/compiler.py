@@ -12,22 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from neuron_llm.backends.graph_cache import CHECKSUMS_FILE, GraphCache
-from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import (
-    Backend,
-    BuildListener,
-    BuiltGraph,
-    CompileJob,
-    GraphSpec,
-    get_backend,
-)
-from neuron_llm.compile.checkpoint import checkpoint_of_gguf, copy_model_files, read_architecture
-from neuron_llm.compile.checkpoint_check import check_checkpoint
-from neuron_llm.compile.config_file import LoadedConfig
-from neuron_llm.compile.destination import check_destination, put_in_place
-from neuron_llm.compile.latest import mark_latest
-from neuron_llm.compile.manifest import (
+from neuron_llm.artifact.latest import mark_latest
+from neuron_llm.artifact.manifest import (
     GRAPHS_DIR,
     SHARED_DIR,
     TOKENIZER_DIR,
@@ -42,9 +28,27 @@ from neuron_llm.compile.manifest import (
     WeightsEntry,
     describe_file,
 )
-from neuron_llm.compile.plan import CompilePlan, NeuronPlan
-from neuron_llm.compile.scratch import artifact_scratch
-from neuron_llm.compile.verified import verified
+from neuron_llm.artifact.scratch import artifact_scratch
+from neuron_llm.backends.build.cache import CHECKSUMS_FILE, GraphCache
+from neuron_llm.backends.neuron.target import NeuronTarget
+from neuron_llm.backends.protocol import (
+    Backend,
+    BuildListener,
+    BuiltGraph,
+    CompileJob,
+    GraphSpec,
+    get_backend,
+)
+from neuron_llm.compile.config.file import LoadedConfig
+from neuron_llm.compile.destination import check_destination, put_in_place
+from neuron_llm.compile.model.checkpoint import (
+    checkpoint_of_gguf,
+    copy_model_files,
+    read_architecture,
+)
+from neuron_llm.compile.model.checkpoint_check import check_checkpoint
+from neuron_llm.compile.plan.plan import CompilePlan, NeuronPlan
+from neuron_llm.compile.verify.artifact_graphs import verified
 from neuron_llm.scheduler.buckets import Bucket
 from neuron_llm.version import __version__
 
@@ -199,7 +203,7 @@ def _write_artifact(
     checkpoint: Path,
     compiled: tuple[Backend, Sequence[BuiltGraph], tuple[FileEntry, ...]],
 ) -> Manifest:
-    from neuron_llm.backends.inputs import torch_dtype
+    from neuron_llm.backends.graph.inputs import torch_dtype
     from neuron_llm.compile.weights import load_weights, write_weights
 
     backend, built, shared_files = compiled

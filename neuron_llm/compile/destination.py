@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from neuron_llm.artifact.latest import LATEST_LINK
+from neuron_llm.artifact.manifest import MANIFEST_FILE, Manifest, read_manifest
+from neuron_llm.artifact.scratch import artifact_scratch
 from neuron_llm.compile.added_buckets import extends, without_buckets
 from neuron_llm.compile.exchange import exchange
-from neuron_llm.compile.latest import LATEST_LINK
-from neuron_llm.compile.manifest import MANIFEST_FILE, Manifest, read_manifest
-from neuron_llm.compile.scratch import artifact_scratch
 from neuron_llm.errors import ArtifactError
 
 _OTHER_FOLDER = "name another folder with `--artifacts-dir`"

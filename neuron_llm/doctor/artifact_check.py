@@ -10,17 +10,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from neuron_llm.backends.neuron.generation import runs_graphs_of
-from neuron_llm.backends.protocol import get_backend
-from neuron_llm.compile.config_fault import shown_bytes
-from neuron_llm.compile.manifest import (
+from neuron_llm.artifact.manifest import (
     MANIFEST_FILE,
     Manifest,
     artifact_path,
     check_content,
     read_manifest,
 )
-from neuron_llm.compile.memory import HeldMemory
+from neuron_llm.backends.neuron.generations import runs_graphs_of
+from neuron_llm.backends.protocol import get_backend
+from neuron_llm.compile.config.fault import shown_bytes
+from neuron_llm.compile.plan.memory import HeldMemory
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, note, obstacle, ok
 from neuron_llm.errors import ArtifactError

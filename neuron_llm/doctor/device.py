@@ -6,7 +6,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 
-from neuron_llm.backends.neuron.generation import CHIPS, target_of_instance
+from neuron_llm.backends.neuron.generations import CHIPS, target_of_instance
 from neuron_llm.compile.device import DeviceMemory
 from neuron_llm.doctor.host import Host
 from neuron_llm.doctor.neuron_ls import ListedDevice, ListedProcess

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from neuron_llm.backends.neuron.generation import is_neuron_instance
-from neuron_llm.compile.config_fault import shown_bytes
+from neuron_llm.backends.neuron.generations import is_neuron_instance
+from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.doctor.device import SYSFS_DEVICES, Device, device_indices, read_device
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host

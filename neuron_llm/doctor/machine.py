@@ -10,7 +10,7 @@ from pathlib import Path
 
 from neuron_llm.backends.cpu.features import cpu_features
 from neuron_llm.backends.cpu.operators.isa import IsaLevel, missing_features, widest_level
-from neuron_llm.compile.config_fault import shown_bytes
+from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.doctor.compilers import probe_compilers
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neuron_llm.report.advice.prefill_advice import PrefillAdvice
 from neuron_llm.report.bucket_usage import BucketUsage
-from neuron_llm.report.last_run import LastRun
-from neuron_llm.report.padding import PaddingCounts
-from neuron_llm.report.prefill_advice import PrefillAdvice
 from neuron_llm.report.report_workload import ReportWorkload
+from neuron_llm.report.run.last_run import LastRun
+from neuron_llm.report.run.padding import PaddingCounts
 from neuron_llm.report.static_report import StaticReport
 from neuron_llm.report.subject import ReportSubject
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from neuron_llm.report.padding import PaddingAccount, PaddingCounts
-from neuron_llm.report.prefill_score import PrefillScore
+from neuron_llm.report.advice.prefill_score import PrefillScore
+from neuron_llm.report.run.padding import PaddingAccount, PaddingCounts
 from neuron_llm.scheduler.buckets import Bucket, BucketSet
 
 

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuron_llm.errors import NeuronLLMError
+from neuron_llm.report.advice.chunk_size import candidate_chunk_sizes
+from neuron_llm.report.advice.prefill_advice import PrefillAdvice, PrefillQuestion, advise_prefill
 from neuron_llm.report.bucket_report import BucketReport
 from neuron_llm.report.bucket_usage import BucketUsage
-from neuron_llm.report.candidate import Candidate
-from neuron_llm.report.chunk_size import candidate_chunk_sizes
-from neuron_llm.report.last_run import LastRun
-from neuron_llm.report.prefill_advice import PrefillAdvice, PrefillQuestion, advise_prefill
 from neuron_llm.report.report_workload import (
     ReportWorkload,
     WorkloadSource,
     workload_of_run,
     workload_of_trace,
 )
+from neuron_llm.report.run.last_run import LastRun
+from neuron_llm.report.simulate.candidate import Candidate
 from neuron_llm.report.static_report import static_report
 from neuron_llm.report.subject import ReportSubject
 from neuron_llm.report.timing import Timing, choose_price, choose_timing
-from neuron_llm.report.trace import Trace
-from neuron_llm.report.trace_reader import read_trace
+from neuron_llm.report.workload.trace import Trace
+from neuron_llm.report.workload.trace_reader import read_trace
 
 if TYPE_CHECKING:
     from neuron_llm.report.what_if import WhatIf
@@ -131,8 +131,8 @@ class ReportBuilder:
         )
 
     def _read_prompts(self, path: Path, question: ReportQuestion) -> Trace:
-        from neuron_llm.report.prompt_trace import read_prompt_trace
-        from neuron_llm.runtime.tokenizer import Tokenizer
+        from neuron_llm.report.workload.prompt_trace import read_prompt_trace
+        from neuron_llm.runtime.text.tokenizer import Tokenizer
 
         if self._subject.tokenizer_dir is None:
             raise NeuronLLMError(

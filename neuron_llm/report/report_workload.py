@@ -8,12 +8,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from neuron_llm.compile.plan import CompilePlan
-from neuron_llm.report.length_histogram import LengthBin, LengthHistogram
-from neuron_llm.report.logged_prompts import LoggedPrompts
-from neuron_llm.report.prefix_hits import PrefillWork, all_computed, computed_after_hits
-from neuron_llm.report.trace import Trace, TraceRequest
-from neuron_llm.report.workload import Workload, median_output_tokens
+from neuron_llm.compile.plan.plan import CompilePlan
+from neuron_llm.report.run.logged_prompts import LoggedPrompts
+from neuron_llm.report.workload.length_histogram import LengthBin, LengthHistogram
+from neuron_llm.report.workload.prefix_hits import PrefillWork, all_computed, computed_after_hits
+from neuron_llm.report.workload.trace import Trace, TraceRequest
+from neuron_llm.report.workload.workload import Workload, median_output_tokens
 from neuron_llm.scheduler.buckets import get_default_num_batched_tokens_buckets
 
 ASSUMED_OUTPUT_TOKENS = 128

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from neuron_llm.compile.coverage import UnreachableBucket, check_coverage
-from neuron_llm.compile.memory import MemoryPlan
-from neuron_llm.report.bucket_range import BucketRange, bucket_ranges
+from neuron_llm.compile.plan.memory import MemoryPlan
+from neuron_llm.report.run.bucket_range import BucketRange, bucket_ranges
 from neuron_llm.report.subject import ReportSubject
 from neuron_llm.scheduler.buckets import Bucket
+from neuron_llm.scheduler.policy.coverage import UnreachableBucket, check_coverage
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neuron_llm.report.last_run import LastRun
-from neuron_llm.report.roofline import (
+from neuron_llm.report.run.last_run import LastRun
+from neuron_llm.report.step_time.roofline import (
     DEFAULT_STEP_OVERHEAD_S,
     RooflineStepTimes,
     roofline_device,
 )
-from neuron_llm.report.step_price import DEFAULT_STEP_PRICE, StepPrice, fit_step_price
-from neuron_llm.report.step_times import StepTimes
+from neuron_llm.report.step_time.step_price import DEFAULT_STEP_PRICE, StepPrice, fit_step_price
+from neuron_llm.report.step_time.step_times import StepTimes
 from neuron_llm.report.subject import ReportSubject
 from neuron_llm.scheduler.buckets import PrefillBucket
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 
-from neuron_llm.runtime.outputs import RequestTimes
+from neuron_llm.runtime.engine.outputs import RequestTimes
 from neuron_llm.scheduler import Request
 
 

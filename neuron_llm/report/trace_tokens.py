@@ -8,7 +8,7 @@ two prompts share of a trace's block is not known, and taken for nothing.
 
 from __future__ import annotations
 
-from neuron_llm.report.trace import Trace, TraceRequest
+from neuron_llm.report.workload.trace import Trace, TraceRequest
 
 
 class TraceTokens:

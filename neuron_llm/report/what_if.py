@@ -9,18 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from neuron_llm.report.candidate import Candidate
-from neuron_llm.report.decode_buckets import (
+from neuron_llm.report.advice.decode_buckets import (
     DecodeBucketLimits,
     DecodeRecommendation,
     recommend_decode_buckets,
 )
-from neuron_llm.report.decode_choice import DecodeBucketChoice
-from neuron_llm.report.prefill_advice import PrefillAdvice
-from neuron_llm.report.simulation import Simulation
-from neuron_llm.report.simulator import simulate
-from neuron_llm.report.step_times import StepTimes
-from neuron_llm.report.workload import Workload
+from neuron_llm.report.advice.decode_choice import DecodeBucketChoice
+from neuron_llm.report.advice.prefill_advice import PrefillAdvice
+from neuron_llm.report.simulate.candidate import Candidate
+from neuron_llm.report.simulate.simulation import Simulation
+from neuron_llm.report.simulate.simulator import simulate
+from neuron_llm.report.step_time.step_times import StepTimes
+from neuron_llm.report.workload.workload import Workload
 from neuron_llm.scheduler.buckets import get_default_num_seqs_buckets
 
 CURRENT, DEFAULT, RECOMMENDED = "current", "default", "recommended"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from neuron_llm.errors import RequestError
-from neuron_llm.runtime.engine import Engine
-from neuron_llm.runtime.messages import Message
-from neuron_llm.runtime.sampling_params import SamplingParams
+from neuron_llm.runtime.engine.engine import Engine
+from neuron_llm.runtime.sampling.sampling_params import SamplingParams
+from neuron_llm.runtime.text.messages import Message
 
 _TOO_LONG = frozenset({"prompt_too_long", "kv_too_small"})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.runtime.prompt_lines import BadLine, PromptLine
+from neuron_llm.runtime.batch.prompt_lines import BadLine, PromptLine
 
 
 @dataclass(frozen=True)

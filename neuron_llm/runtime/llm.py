@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.errors import RequestError
-from neuron_llm.runtime.artifact import Artifact
-from neuron_llm.runtime.engine_loading import load_engine
-from neuron_llm.runtime.engine_options import EngineOptions
-from neuron_llm.runtime.greedy_only import default_fields
-from neuron_llm.runtime.messages import Message, parse_messages
-from neuron_llm.runtime.outputs import RequestOutput
+from neuron_llm.runtime.engine.loading import load_engine
+from neuron_llm.runtime.engine.options import EngineOptions
+from neuron_llm.runtime.engine.outputs import RequestOutput
 from neuron_llm.runtime.prompt_forms import Prompts, parse_prompts
-from neuron_llm.runtime.sampling_params import SamplingParams
+from neuron_llm.runtime.sampling.greedy_only import default_fields
+from neuron_llm.runtime.sampling.sampling_params import SamplingParams
+from neuron_llm.runtime.text.messages import Message, parse_messages
 
 
 class LLM:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from neuron_llm.compile.config_fault import shown_bytes
-from neuron_llm.compile.manifest import Manifest
-from neuron_llm.compile.memory import HeldMemory
+from neuron_llm.artifact.manifest import Manifest
+from neuron_llm.compile.config.fault import shown_bytes
+from neuron_llm.compile.plan.memory import HeldMemory
 from neuron_llm.errors import ArtifactError
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neuron_llm.runtime.prepared_step import PreparedStep, SampledStep
+from neuron_llm.runtime.engine.step import PreparedStep, SampledStep
+from neuron_llm.runtime.engine.step_trace import Span, Stopwatch
 from neuron_llm.scheduler import SchedulerOutput, SchedulerStats
-from neuron_llm.scheduler.step_trace import Span, Stopwatch
 
 
 @dataclass(frozen=True)

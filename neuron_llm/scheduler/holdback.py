@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 
-from neuron_llm.scheduler.admission import KVAdmission, KVPort
 from neuron_llm.scheduler.buckets import get_bucket_for_count
 from neuron_llm.scheduler.config import SchedulerConfig
 from neuron_llm.scheduler.output import SchedulerOutput
+from neuron_llm.scheduler.policy.admission import KVAdmission, KVPort
 from neuron_llm.scheduler.request import Request
 from neuron_llm.scheduler.stats import ACTIVE_DECODE, HoldReason, SchedulerState, SchedulerStats
 from neuron_llm.scheduler.step_checks import check_prefill_step, no_progress

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from neuron_llm.errors import OutOfBlocksError, RequestError
-from neuron_llm.scheduler.admission import check_request
 from neuron_llm.scheduler.config import SchedulerConfig
-from neuron_llm.scheduler.kv_manager import KVCacheManager
+from neuron_llm.scheduler.kv_cache_manager import KVCacheManager
 from neuron_llm.scheduler.output import (
     CachedRequestData,
     EngineCoreOutput,
@@ -21,6 +20,7 @@ from neuron_llm.scheduler.output import (
     NewRequestData,
     SchedulerOutput,
 )
+from neuron_llm.scheduler.policy.admission import check_request
 from neuron_llm.scheduler.request import RUNNING, Request, RequestStatus
 from neuron_llm.scheduler.stop import append_until_stop, check_stop
 

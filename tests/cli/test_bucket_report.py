@@ -11,8 +11,8 @@ import pytest
 from cli_runner import run_cli
 from conftest import Compiled
 
-from neuron_llm.compile.manifest import read_manifest
-from neuron_llm.report.run_log import last_run_path
+from neuron_llm.artifact.manifest import read_manifest
+from neuron_llm.runtime.run_log import last_run_path
 
 GRAPHS = ["prefill_t8", "prefill_t16", "decode_b1_c64", "decode_b2_c64", "decode_b4_c64"]
 

@@ -12,7 +12,7 @@ from cli_runner import run_cli
 from config_factory import write_config
 from conftest import Compiled
 
-from neuron_llm.report.roofline import ROOFLINE_TARGETS
+from neuron_llm.report.step_time.roofline import ROOFLINE_TARGETS
 
 CONFIG = """\
 max_model_len: 256   # prompt and output

@@ -21,9 +21,9 @@ from cli_runner import Ended, run_cli
 from conftest import Compiled
 
 from neuron_llm.cli.chat import stream_reply
-from neuron_llm.cli.interrupts import interrupt_requested
-from neuron_llm.report.run_log import STATE_DIR
+from neuron_llm.cli.terminal.interrupts import interrupt_requested
 from neuron_llm.runtime.chat import ChatSession
+from neuron_llm.runtime.run_log import STATE_DIR
 
 FLAGS = ("--temperature", 0, "--ignore-eos", "--max-tokens", 6)
 

@@ -18,7 +18,7 @@ def config(llama: Compiled, empty_state: Path, monkeypatch: pytest.MonkeyPatch) 
     def started(*_: object, **__: object) -> None:
         raise AssertionError("the compiler has been started")
 
-    monkeypatch.setattr("neuron_llm.backends.graph_builds.build_all", started)
+    monkeypatch.setattr("neuron_llm.backends.build.builds.build_all", started)
     path = empty_state / "tiny.yaml"
     path.write_text(llama.config.read_text().replace("block_size: 4", "block_size: 8"))
     yield path

@@ -9,10 +9,10 @@ import pytest
 from cli_runner import Ended, run_cli
 from conftest import Compiled
 
-from neuron_llm.backends.build_failure import BuildFailure, build_error
-from neuron_llm.backends.build_pool import BuildTask
-from neuron_llm.compile.manifest import read_manifest
-from neuron_llm.runtime.artifact import Artifact
+from neuron_llm.artifact.artifact import Artifact
+from neuron_llm.artifact.manifest import read_manifest
+from neuron_llm.backends.build.failure import BuildFailure, build_error
+from neuron_llm.backends.build.pool import BuildTask
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[BuildTask]:
         taken.extend(tasks)
         raise build_error([BuildFailure(t.graph, -9, t.log, 2**30) for t in tasks], len(tasks))
 
-    monkeypatch.setattr("neuron_llm.backends.graph_builds.build_all", kill_all)
+    monkeypatch.setattr("neuron_llm.backends.build.builds.build_all", kill_all)
     return taken
 
 

@@ -15,11 +15,11 @@ from conftest import Compiled
 from manifest_edits import edit_manifest
 from tokenizer_factory import byte_level_backend
 
+from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.cli.chat import stream_reply
-from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.chat import ChatSession
-from neuron_llm.runtime.engine import Engine
-from neuron_llm.runtime.sampling_params import SamplingParams
+from neuron_llm.runtime.engine.engine import Engine
+from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
 RECORD_KEYS = {
     "id", "index", "text", "token_ids", "finish_reason", "stop_reason", "num_prompt_tokens",

@@ -11,9 +11,9 @@ from cli_runner import Ended, run_cli
 from conftest import Compiled
 from manifest_edits import edit_manifest
 
-from neuron_llm.report.run_log import last_run_path
-from neuron_llm.report.run_log_reader import RunLogReader
-from neuron_llm.runtime.artifact import Artifact
+from neuron_llm.artifact.artifact import Artifact
+from neuron_llm.report.run.run_log_reader import RunLogReader
+from neuron_llm.runtime.run_log import last_run_path
 
 PROMPTS = [{"prompt": "x" * length, "max_tokens": 5} for length in (3, 20, 9, 30, 1)]
 

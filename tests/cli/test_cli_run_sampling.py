@@ -13,6 +13,7 @@ from artifact_copy import copy_artifact
 from cli_runner import Ended, run_cli
 from conftest import Compiled
 from engine_streams import async_copy
+from repository import DOCS
 
 from neuron_llm import LLM, SamplingParams
 from neuron_llm.cli.main import app
@@ -25,7 +26,7 @@ def run_lines(artifact: Path, lines: list[Any], *flags: object) -> Ended:
 
 
 def test_the_page_lists_every_field_with_its_default_and_its_flag() -> None:
-    page = Path(__file__).parents[2].joinpath("docs", "run.md").read_text()
+    page = (DOCS / "run.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\S+) \| .* \| (?:`(--[\w-]+)`)? ?\|$", page, re.MULTILINE)
     defaults = dict(vars(SamplingParams()))
     assert defaults.pop("best_of") is None

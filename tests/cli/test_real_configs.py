@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from cli_runner import Ended, run_cli
 from conftest import Compiled
+from repository import SHARED_DATA
 
-REAL_CONFIGS = Path(__file__).parents[3] / "shared" / "data" / "configs"
+REAL_CONFIGS = SHARED_DATA / "configs"
 PLANNED_TYPES = {
     *("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "minimax_m2"),
 }

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from neuron_llm.compile.config_file import LoadedConfig, load_config
-from neuron_llm.compile.plan import CompilePlan, plan_compile
+from neuron_llm.compile.config.file import LoadedConfig, load_config
+from neuron_llm.compile.plan.plan import CompilePlan, plan_compile
 from neuron_llm.errors import ConfigError
 
 # A tiny Llama: 2 layers, 2 key-value heads of width 16.

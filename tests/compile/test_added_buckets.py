@@ -8,8 +8,8 @@ import pytest
 from config_factory import write_config
 
 from neuron_llm.compile.added_buckets import with_added_buckets
-from neuron_llm.compile.config_file import LoadedConfig, load_config
-from neuron_llm.compile.plan import CompilePlan, plan_compile
+from neuron_llm.compile.config.file import LoadedConfig, load_config
+from neuron_llm.compile.plan.plan import CompilePlan, plan_compile
 from neuron_llm.errors import ConfigError
 
 LIMITS = "max_model_len: 512\nblock_size: 4\nmax_num_batched_tokens: 256\nmax_num_seqs: 6\n"

@@ -14,9 +14,9 @@ from safetensors import safe_open
 from tiny_models import LLAMA, save_model
 from transformers import AutoModelForCausalLM
 
+from neuron_llm.artifact.latest import find_latest, mark_latest
+from neuron_llm.artifact.manifest import artifact_path, file_sha256, read_manifest
 from neuron_llm.backends.cpu.operators.packing import pack_weight
-from neuron_llm.compile.latest import find_latest, mark_latest
-from neuron_llm.compile.manifest import artifact_path, file_sha256, read_manifest
 from neuron_llm.compile.weights import load_weights
 from neuron_llm.errors import ArtifactError, CompileError, ModelNotFoundError
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from conftest import LLAMA_CONFIG, Compiled, compile_tiny
 
+from neuron_llm.artifact.latest import mark_latest
+from neuron_llm.artifact.manifest import read_manifest
 from neuron_llm.compile.destination import check_destination
-from neuron_llm.compile.latest import mark_latest
-from neuron_llm.compile.manifest import read_manifest
 from neuron_llm.errors import ArtifactError
 
 

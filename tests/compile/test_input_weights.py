@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from tiny_models import QWEN3, load_reference, random_prompt, reference_tokens, save_model
 from transformers import AutoModelForCausalLM
 
-from neuron_llm.compile.checkpoint_check import check_checkpoint
-from neuron_llm.compile.config_file import load_config
-from neuron_llm.compile.model_spec import read_model_spec
-from neuron_llm.compile.plan import plan_compile
+from neuron_llm.compile.config.file import load_config
+from neuron_llm.compile.model.checkpoint_check import check_checkpoint
+from neuron_llm.compile.model.model_spec import read_model_spec
+from neuron_llm.compile.plan.plan import plan_compile
 from neuron_llm.compile.weights import load_weights
 from neuron_llm.errors import ConfigError, ModelNotFoundError
 

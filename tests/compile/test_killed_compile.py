@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
+from neuron_llm.artifact.artifact import Artifact
+from neuron_llm.artifact.files import verify_files
+from neuron_llm.artifact.scratch import prune_artifacts
+from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.cpu import aot
 from neuron_llm.backends.cpu.operators.isa import IsaLevel
 from neuron_llm.backends.cpu.target import CpuTarget
-from neuron_llm.backends.graph_cache import GraphCache
 from neuron_llm.backends.protocol import GraphSpec
-from neuron_llm.compile.artifact_files import verify_files
-from neuron_llm.compile.scratch import prune_artifacts
-from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.scheduler.buckets import DecodeBucket
 
 CONFIG = """\

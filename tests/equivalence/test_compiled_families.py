@@ -1,7 +1,7 @@
 """Compiled graphs with soft-capped scores, windows, sinks and experts answer as eager does.
 
-Those of Llama and Qwen3 are tried on every prompt length in `tests/runtime/test_generation.py`, all
-other families in `tests/prove/test_families.py`.
+Those of Llama and Qwen3 are tried on every prompt length in
+`tests/runtime/engine/test_generation.py`, all other families in `tests/prove/test_families.py`.
 """
 
 from __future__ import annotations

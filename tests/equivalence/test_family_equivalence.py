@@ -20,7 +20,7 @@ from neuron_llm.backends.cpu.features import cpu_features
 from neuron_llm.backends.cpu.operators.isa import widest_level
 from neuron_llm.backends.cpu.operators.library import build_library, load_library
 from neuron_llm.backends.cpu.operators.registration import use_library
-from neuron_llm.runtime.engine import Engine
+from neuron_llm.runtime.engine.engine import Engine
 from neuron_llm.scheduler import PrefillBucket
 
 BUCKET = 16

@@ -14,7 +14,7 @@ from neuron_llm.backends.cpu.features import cpu_features
 from neuron_llm.backends.cpu.operators.isa import widest_level
 from neuron_llm.backends.cpu.operators.library import build_library, load_library
 from neuron_llm.backends.cpu.operators.registration import use_library
-from neuron_llm.backends.inputs import StepTokens, decode_inputs, prefill_inputs
+from neuron_llm.backends.graph.inputs import StepTokens, decode_inputs, prefill_inputs
 from neuron_llm.scheduler import PrefillBucket
 
 PREFILL_BUCKET = PrefillBucket(16)

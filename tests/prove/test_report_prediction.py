@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from cli_runner import run_cli
+from repository import SHARED_DATA
 from test_smollm2_equivalence import MODEL
 
 from neuron_llm.compile.compiler import CompileOptions, compile_artifact
-from neuron_llm.compile.config_file import load_config
-from neuron_llm.compile.plan import plan_compile
+from neuron_llm.compile.config.file import load_config
+from neuron_llm.compile.plan.plan import plan_compile
 
-PROMPTS = Path(__file__).parents[3] / "shared" / "data" / "prompts" / "mmlu_cot_prefixes_57.jsonl"
+PROMPTS = SHARED_DATA / "prompts" / "mmlu_cot_prefixes_57.jsonl"
 MAX_DIFFERENCE = 0.01
 CONFIG = """\
 model: {model}

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from config_factory import write_config, write_model
 
-from neuron_llm.report.bucket_optimizer import BucketLimits, optimal_buckets
-from neuron_llm.report.length_histogram import LengthHistogram
+from neuron_llm.report.advice.bucket_optimizer import BucketLimits, optimal_buckets
+from neuron_llm.report.workload.length_histogram import LengthHistogram
 
 LONGEST = 60_000
 NUM_ROWS = 30_000

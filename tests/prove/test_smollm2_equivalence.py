@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import compile_tiny
+from repository import MODELS
 from smollm2_prompts import PROMPTS
 from tiny_models import load_reference, reference_tokens
 
@@ -21,7 +22,7 @@ from neuron_llm import LLM, SamplingParams
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(3600)]
 
-MODEL = Path(__file__).parents[2] / "models" / "smollm2-135m-instruct"
+MODEL = MODELS / "smollm2-135m-instruct"
 NUM_TOKENS = 48
 MAX_TIE_GAP = 1e-4
 GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
@@ -71,7 +72,7 @@ def llm(
 
 @pytest.fixture(scope="module")
 def reference() -> Reference:
-    from neuron_llm.runtime.tokenizer import Tokenizer
+    from neuron_llm.runtime.text.tokenizer import Tokenizer
 
     return Reference(Tokenizer.load(MODEL).encode_messages)
 

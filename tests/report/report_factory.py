@@ -6,7 +6,7 @@ from pathlib import Path
 
 from config_factory import write_config
 
-from neuron_llm.compile.config_file import load_config
+from neuron_llm.compile.config.file import load_config
 from neuron_llm.report.subject import ReportSubject, subject_of_config
 
 CONFIG = """\

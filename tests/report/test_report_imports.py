@@ -14,7 +14,7 @@ def test_no_file_of_the_room_imports_torch_or_transformers() -> None:
     paths = (path.relative_to(folder) for path in Path(folder).rglob("*.py"))
     names = sorted(".".join(path.with_suffix("").parts) for path in paths)
     names = [name for name in names if not name.endswith("__init__")]
-    assert {"trace_reader", "html.page"} < set(names)
+    assert {"workload.trace_reader", "html.page"} < set(names)
     imports = "; ".join(f"import neuron_llm.report.{name}" for name in names)
     check = "import sys; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     ran = subprocess.run(

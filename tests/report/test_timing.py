@@ -8,11 +8,11 @@ import pytest
 from report_factory import CONFIG, make_subject
 from step_factory import decode_step, prefill_step
 
-from neuron_llm.report.last_run import LastRun, read_last_run
-from neuron_llm.report.run_log import RunHeader, RunLogWriter, last_run_path
-from neuron_llm.report.step_price import DEFAULT_STEP_PRICE
-from neuron_llm.report.step_times import StepTimeSource
+from neuron_llm.report.run.last_run import LastRun, read_last_run
+from neuron_llm.report.step_time.step_price import DEFAULT_STEP_PRICE
+from neuron_llm.report.step_time.step_times import StepTimeSource
 from neuron_llm.report.timing import choose_price, choose_timing
+from neuron_llm.runtime.run_log import RunHeader, RunLogWriter, last_run_path
 from neuron_llm.scheduler.buckets import BucketSet, DecodeBucket, PrefillBucket
 from neuron_llm.scheduler.step_record import StepRecord
 

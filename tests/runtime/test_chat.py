@@ -10,11 +10,11 @@ import pytest
 from conftest import Compiled
 from tokenizer_factory import CHAT_TEMPLATE
 
+from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.errors import RequestError
-from neuron_llm.runtime.artifact import Artifact
 from neuron_llm.runtime.chat import ChatSession
-from neuron_llm.runtime.engine import Engine
-from neuron_llm.runtime.sampling_params import SamplingParams
+from neuron_llm.runtime.engine.engine import Engine
+from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
 GREEDY = SamplingParams(temperature=0, ignore_eos=True, max_tokens=6)
 

@@ -22,8 +22,8 @@ from neuron_llm.scheduler import (
     SchedulerOutput,
     SchedulerState,
 )
-from neuron_llm.scheduler.admission import worst_case_blocks
 from neuron_llm.scheduler.async_scheduler import AsyncScheduler
+from neuron_llm.scheduler.policy.admission import worst_case_blocks
 
 EOS_TOKEN_ID = 0
 STOP_TOKEN_ID = 1

@@ -25,10 +25,10 @@ from neuron_llm.scheduler import (
     Request,
     SchedulerConfig,
     SchedulerOutput,
-    admission,
-    kv_manager,
+    kv_cache_manager,
 )
-from neuron_llm.scheduler.admission import KVAdmission
+from neuron_llm.scheduler.policy import admission
+from neuron_llm.scheduler.policy.admission import KVAdmission
 
 EACH_CLASS = pytest.mark.parametrize("scheduler_class", BOTH_CLASSES)
 
@@ -53,7 +53,7 @@ def test_equal_block_hashes_are_found_in_the_slots(
     scheduler_class: type[NeuronScheduler],
     hash_of: Callable[..., bytes],
 ) -> None:
-    monkeypatch.setattr(kv_manager, "hash_block", hash_of)
+    monkeypatch.setattr(kv_cache_manager, "hash_block", hash_of)
     # Hashes that are all equal give one table the same block twice, before anything is read.
     found = check_that_failed(find_fault(scheduler_class, enable_prefix_caching=True))
     assert found.startswith(("_check_slots: ", "_check_table: assert len(set(block_ids))"))

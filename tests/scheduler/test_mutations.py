@@ -17,10 +17,10 @@ from neuron_llm.scheduler import (
     Request,
     SchedulerOutput,
 )
-from neuron_llm.scheduler import kv_manager as kv_manager_module
-from neuron_llm.scheduler.admission import KVAdmission
+from neuron_llm.scheduler import kv_cache_manager as kv_cache_manager_module
 from neuron_llm.scheduler.block_pool import BlockPool
-from neuron_llm.scheduler.kv_manager import KVCacheManager
+from neuron_llm.scheduler.kv_cache_manager import KVCacheManager
+from neuron_llm.scheduler.policy.admission import KVAdmission
 
 NUM_STREAMS = 300
 
@@ -48,7 +48,7 @@ def find_fault(scheduler_class: type[NeuronScheduler], **changes: Any) -> Except
 def test_equal_block_hashes_put_foreign_tokens_into_slots(
     monkeypatch: pytest.MonkeyPatch, hash_of: Callable[..., bytes]
 ) -> None:
-    monkeypatch.setattr(kv_manager_module, "hash_block", hash_of)
+    monkeypatch.setattr(kv_cache_manager_module, "hash_block", hash_of)
     verdict = str(find_fault(NeuronScheduler, enable_prefix_caching=True))
     assert "wrong KV slot" in verdict or "a block twice" in verdict
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-TESTS = Path(__file__).parent
-PAGE = TESTS.parents[1] / "docs" / "scheduler.md"
+from repository import DOCS, ROOT
+
+TESTS = {path.stem: path for path in Path(__file__).parent.rglob("test_*.py")}
+PAGE = DOCS / "scheduler.md"
 
 
 def test_every_test_that_the_page_names_exists() -> None:
@@ -16,8 +18,8 @@ def test_every_test_that_the_page_names_exists() -> None:
     missing = [
         f"{file}::{name}"
         for file, name in named
-        if f"def {name}(" not in (TESTS / f"{file}.py").read_text(encoding="utf-8")
+        if f"def {name}(" not in TESTS[file].read_text(encoding="utf-8")
     ]
     assert missing == []
     for path in re.findall(r"`((?:tests|bench)/[\w/]+\.py)`", page):
-        assert (PAGE.parents[1] / path).is_file(), path
+        assert (ROOT / path).is_file(), path

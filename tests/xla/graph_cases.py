@@ -10,7 +10,7 @@ from families import FAMILIES
 from lowered_graph import LoweredGraph, lower_graph
 from tiny_families import MAX_MODEL_LEN, PREFILL, graph_spec
 
-from neuron_llm.backends.neuron.export import functional_graph
+from neuron_llm.backends.neuron.graph.export import functional_graph
 from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
 

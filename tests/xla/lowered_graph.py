@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from xla_device import bindings, metrics, torch_xla, xla_builder
 
-from neuron_llm.backends.inputs import input_shapes
-from neuron_llm.backends.neuron.export import example_inputs, zero_kv_caches
-from neuron_llm.backends.neuron.functional_graph import FunctionalGraph
+from neuron_llm.backends.graph.inputs import input_shapes
+from neuron_llm.backends.neuron.graph.export import example_inputs, zero_kv_caches
+from neuron_llm.backends.neuron.graph.functional_graph import FunctionalGraph
 from neuron_llm.backends.protocol import GraphSpec
 
 _NAME = "graph"

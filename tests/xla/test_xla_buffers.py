@@ -9,8 +9,8 @@ from graph_cases import CASES
 from lowered_graph import lower, lower_graph, named_inputs
 from tiny_families import graph_spec
 
-from neuron_llm.backends.neuron.buffered_graph import BufferedGraph
-from neuron_llm.backends.neuron.export import functional_graph, zero_kv_caches
+from neuron_llm.backends.neuron.graph.export import functional_graph, zero_kv_caches
+from neuron_llm.backends.neuron.trace.buffered_graph import BufferedGraph
 
 
 class _ShowsBuffers(torch.nn.Module):

@@ -27,11 +27,11 @@ from tiny_families import (
 from tiny_models import load_reference, random_prompt, reference_tokens, save_model
 from xla_session import XlaSession
 
-from neuron_llm.backends.experts import DENSE_EXPERTS_NAME
-from neuron_llm.backends.inputs import StepTokens, decode_inputs, prefill_inputs
-from neuron_llm.backends.neuron.export import functional_graph, graph_of_model, zero_kv_caches
-from neuron_llm.backends.neuron.functional_attention import FUNCTIONAL_ATTENTION_NAME
-from neuron_llm.backends.neuron.functional_graph import StatefulGraph
+from neuron_llm.backends.graph.experts import DENSE_EXPERTS_NAME
+from neuron_llm.backends.graph.inputs import StepTokens, decode_inputs, prefill_inputs
+from neuron_llm.backends.neuron.graph.export import functional_graph, graph_of_model, zero_kv_caches
+from neuron_llm.backends.neuron.graph.functional_attention import FUNCTIONAL_ATTENTION_NAME
+from neuron_llm.backends.neuron.graph.functional_graph import StatefulGraph
 
 PROMPTS = [random_prompt(length, seed=length) for length in (3, 9, 17, 41)]
 NUM_TOKENS = 6

@@ -9,7 +9,7 @@ import torch
 from lowered_graph import LoweredGraph, named_caches
 from xla_device import bindings, torch_xla
 
-from neuron_llm.backends.inputs import GraphInputs
+from neuron_llm.backends.graph.inputs import GraphInputs
 from neuron_llm.scheduler.buckets import Bucket
 
 

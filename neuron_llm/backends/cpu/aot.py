@@ -17,6 +17,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from neuron_llm.backends.build.cache import GraphCache
+from neuron_llm.backends.build.files import write_description
+from neuron_llm.backends.build.key import exported_key
 from neuron_llm.backends.cpu.environment import graph_environment
 from neuron_llm.backends.cpu.export import (
     MODEL_PREFIX,
@@ -30,10 +33,7 @@ from neuron_llm.backends.cpu.operators.library import load_library
 from neuron_llm.backends.cpu.operators.shims import shim_declarations
 from neuron_llm.backends.cpu.shared_object import SharedObject
 from neuron_llm.backends.cpu.target import CpuTarget, vector_options
-from neuron_llm.backends.graph_cache import GraphCache
-from neuron_llm.backends.graph_files import write_description
-from neuron_llm.backends.graph_key import exported_key
-from neuron_llm.backends.inputs import input_shapes
+from neuron_llm.backends.graph.inputs import input_shapes
 from neuron_llm.backends.protocol import GraphSpec, TensorSpec
 from neuron_llm.errors import CompileError
 

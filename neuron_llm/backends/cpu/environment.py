@@ -6,18 +6,18 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from neuron_llm.backends.build.cache import sources_digest
 from neuron_llm.backends.cpu.operators.library import library_name
 from neuron_llm.backends.cpu.target import CpuTarget
-from neuron_llm.backends.graph_cache import sources_digest
 
 # Files whose text decides what is traced and how it is compiled.
 _TRACED_SOURCES = (
-    "attention.py",
-    "empty_model.py",
-    "experts.py",
-    "graph_module.py",
-    "inputs.py",
-    "rotary.py",
+    "graph/attention.py",
+    "graph/empty_model.py",
+    "graph/experts.py",
+    "graph/module.py",
+    "graph/inputs.py",
+    "graph/rotary.py",
     "cpu/aot.py",
     "cpu/export.py",
     "cpu/operator_attention.py",

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from neuron_llm.backends.attention import ATTENTION_NAME
 from neuron_llm.backends.cpu.operator_attention import OPERATOR_ATTENTION_NAME
 from neuron_llm.backends.cpu.operator_linears import StackedWeight, rewrite_linears
-from neuron_llm.backends.empty_model import build_model, empty_kv_cache
-from neuron_llm.backends.experts import EXPERTS_NAME
-from neuron_llm.backends.graph_module import GraphModule
-from neuron_llm.backends.inputs import input_shapes, torch_dtype
+from neuron_llm.backends.graph.attention import ATTENTION_NAME
+from neuron_llm.backends.graph.empty_model import build_model, empty_kv_cache
+from neuron_llm.backends.graph.experts import EXPERTS_NAME
+from neuron_llm.backends.graph.inputs import input_shapes, torch_dtype
+from neuron_llm.backends.graph.module import GraphModule
 from neuron_llm.backends.protocol import ConstantSpec, GraphSpec
 
 MODEL_PREFIX = "step.model."

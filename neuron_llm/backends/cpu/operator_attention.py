@@ -8,7 +8,7 @@ import torch
 from transformers import AttentionInterface
 
 import neuron_llm.backends.cpu.operators.registration  # noqa: F401  (defines the operator)
-from neuron_llm.backends.attention import AttentionContext
+from neuron_llm.backends.graph.attention import AttentionContext
 
 OPERATOR_ATTENTION_NAME = "neuron_llm_operator"
 
@@ -29,7 +29,7 @@ def operator_attention(
 ) -> tuple[torch.Tensor, None]:
     """Write this step's keys and values and attend over the live context, in one operator.
 
-    Arguments and result are those of `neuron_llm.backends.attention.paged_attention`.
+    Arguments and result are those of `neuron_llm.backends.graph.attention.paged_attention`.
     """
     context = attention_context
     layer_idx = module.layer_idx

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuron_llm.backends.graph_builds import GraphBuilder, graphs_of_job, key_parts
-from neuron_llm.backends.graph_cache import GraphCache, content_key
-from neuron_llm.backends.neuron.binding_table import GRAPH_FILE
+from neuron_llm.backends.build.builds import GraphBuilder, graphs_of_job, key_parts
+from neuron_llm.backends.build.cache import GraphCache, content_key
 from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs, targets
 from neuron_llm.backends.neuron.environment import (
     graph_environment,
@@ -20,14 +19,15 @@ from neuron_llm.backends.neuron.environment import (
     library_versions,
     run_time_libraries,
 )
-from neuron_llm.backends.neuron.generation import runs_graphs_of
+from neuron_llm.backends.neuron.generations import runs_graphs_of
+from neuron_llm.backends.neuron.graph.binding_table import GRAPH_FILE
+from neuron_llm.backends.neuron.model_builder.shared_model import shared_model
 from neuron_llm.backends.neuron.packages import (
     INSTALL_LINE,
     NEURONX_DISTRIBUTED,
     PACKAGE_INDEX,
     install_command,
 )
-from neuron_llm.backends.neuron.shared_model import shared_model
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
 from neuron_llm.backends.protocol import (
     BuiltGraph,
@@ -93,10 +93,12 @@ class NeuronBackend:
     def load(self, job: LoadJob) -> Session:
         """See `Backend.load`."""
         if MODEL_BUILDER in job.requirements.get("binding", ()):
-            from neuron_llm.backends.neuron.model_builder_session import ModelBuilderSession
+            from neuron_llm.backends.neuron.model_builder.model_builder_session import (
+                ModelBuilderSession,
+            )
 
             return ModelBuilderSession(job)
-        from neuron_llm.backends.neuron.session import TraceSession
+        from neuron_llm.backends.neuron.trace.trace_session import TraceSession
 
         return TraceSession(job)
 

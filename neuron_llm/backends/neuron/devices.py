@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from neuron_llm.backends.neuron.generation import target_of_instance
+from neuron_llm.backends.neuron.generations import target_of_instance
 
 # AWS's profile scripts put it on PATH; sudo, systemd and containers do not run them.
 _TOOL = "/opt/aws/neuron/bin/neuron-ls"

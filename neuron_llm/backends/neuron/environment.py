@@ -6,27 +6,27 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
-from neuron_llm.backends.graph_cache import sources_digest
+from neuron_llm.backends.build.cache import sources_digest
 from neuron_llm.backends.neuron.packages import NEURONX_DISTRIBUTED, is_stub
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, Binding
 
 # Files whose text decides what is traced and how it is compiled.
 _TRACED_SOURCES = (
-    "empty_model.py",
-    "experts.py",
-    "inputs.py",
-    "rotary.py",
-    "neuron/binding_table.py",
-    "neuron/buffered_graph.py",
-    "neuron/export.py",
-    "neuron/functional_attention.py",
-    "neuron/functional_graph.py",
+    "graph/empty_model.py",
+    "graph/experts.py",
+    "graph/inputs.py",
+    "graph/rotary.py",
+    "neuron/graph/binding_table.py",
+    "neuron/trace/buffered_graph.py",
+    "neuron/graph/export.py",
+    "neuron/graph/functional_attention.py",
+    "neuron/graph/functional_graph.py",
     "neuron/graph_build.py",
-    "neuron/graph_constants.py",
-    "neuron/model_builder.py",
-    "neuron/nxd_model.py",
+    "neuron/graph/constants.py",
+    "neuron/model_builder/model_builder.py",
+    "neuron/model_builder/nxd_model.py",
     "neuron/target.py",
-    "neuron/trace.py",
+    "neuron/trace/trace.py",
 )
 _LIBRARIES = ("torch", "transformers", "torch-neuronx", "neuronx-cc")
 _RUN_TIME_LIBRARIES = ("torch", "torch-neuronx")

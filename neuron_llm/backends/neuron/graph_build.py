@@ -12,24 +12,24 @@ from pathlib import Path
 
 import torch
 
-from neuron_llm.backends.cache_inventory import COMPILER_DIR
-from neuron_llm.backends.graph_cache import GraphCache
-from neuron_llm.backends.graph_files import write_description
-from neuron_llm.backends.graph_key import exported_key
-from neuron_llm.backends.inputs import input_shapes
-from neuron_llm.backends.neuron.binding_table import BindingTable, cache_names
+from neuron_llm.backends.build.cache import GraphCache
+from neuron_llm.backends.build.files import write_description
+from neuron_llm.backends.build.inventory import COMPILER_DIR
+from neuron_llm.backends.build.key import exported_key
+from neuron_llm.backends.graph.inputs import input_shapes
 from neuron_llm.backends.neuron.environment import graph_environment
-from neuron_llm.backends.neuron.export import (
+from neuron_llm.backends.neuron.graph.binding_table import BindingTable, cache_names
+from neuron_llm.backends.neuron.graph.export import (
     example_inputs,
     export_function,
     functional_graph,
     zero_kv_caches,
 )
-from neuron_llm.backends.neuron.functional_graph import FunctionalGraph
-from neuron_llm.backends.neuron.model_builder import compile_neff
-from neuron_llm.backends.neuron.static_graph import require_static
+from neuron_llm.backends.neuron.graph.functional_graph import FunctionalGraph
+from neuron_llm.backends.neuron.graph.static_graph import require_static
+from neuron_llm.backends.neuron.model_builder.model_builder import compile_neff
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
-from neuron_llm.backends.neuron.trace import compile_script
+from neuron_llm.backends.neuron.trace.trace import compile_script
 from neuron_llm.backends.neuron.traced_program import TracedProgram
 from neuron_llm.backends.protocol import GraphSpec, TensorSpec
 

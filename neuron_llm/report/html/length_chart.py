@@ -16,7 +16,7 @@ from neuron_llm.report.html.chart import (
 )
 from neuron_llm.report.html.markup import Markup, element
 from neuron_llm.report.html.series import Edges
-from neuron_llm.report.length_histogram import LengthHistogram
+from neuron_llm.report.workload.length_histogram import LengthHistogram
 
 _NUM_BINS = 48
 

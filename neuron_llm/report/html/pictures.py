@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from neuron_llm.report.advice.prefill_advice import PrefillAdvice
 from neuron_llm.report.bucket_report import BucketReport
 from neuron_llm.report.bucket_usage import BucketUsage
 from neuron_llm.report.html.chart import Words
@@ -14,9 +15,8 @@ from neuron_llm.report.html.line_charts import curve_chart, time_chart
 from neuron_llm.report.html.markup import Markup
 from neuron_llm.report.html.series import Edges, Series
 from neuron_llm.report.html.share_chart import ShareRow, share_chart
-from neuron_llm.report.prefill_advice import PrefillAdvice
 from neuron_llm.report.report_workload import ReportWorkload
-from neuron_llm.report.timeline import TimelineBin
+from neuron_llm.report.simulate.timeline import TimelineBin
 
 if TYPE_CHECKING:
     from neuron_llm.report.what_if import WhatIf

@@ -13,7 +13,7 @@ from neuron_llm.scheduler.buckets import (
     get_default_num_seqs_buckets,
 )
 from neuron_llm.scheduler.config import SchedulerConfig
-from neuron_llm.scheduler.kv_manager import num_blocks_for
+from neuron_llm.scheduler.kv_cache_manager import num_blocks_for
 from neuron_llm.scheduler.vllm_plugin import versions
 
 _BUCKET_KEYS = ("num_batched_tokens_buckets", "num_seqs_buckets")

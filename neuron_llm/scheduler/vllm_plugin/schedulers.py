@@ -16,8 +16,8 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from neuron_llm.errors import OutOfBlocksError
-from neuron_llm.scheduler.admission import check_length
 from neuron_llm.scheduler.holdback import HoldbackMixin
+from neuron_llm.scheduler.policy.admission import check_length
 from neuron_llm.scheduler.stats import HoldReason
 from neuron_llm.scheduler.step_checks import check_prefill_step
 from neuron_llm.scheduler.vllm_plugin import versions

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from neuron_llm.backends.neuron.functional_attention import FunctionalContext, constant_like
+from neuron_llm.backends.neuron.graph.functional_attention import FunctionalContext, constant_like
 
 
 def index_with_int64(monkeypatch: pytest.MonkeyPatch) -> None:

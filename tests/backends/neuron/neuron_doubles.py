@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from families import FAMILIES
+from repository import ROOT
 from safetensors.torch import save_file
 from tiny_families import (
     BLOCK_SIZE,
@@ -22,16 +23,16 @@ from tiny_families import (
     graph_spec,
 )
 
-from neuron_llm.backends.attention import ATTENTION_NAME
-from neuron_llm.backends.graph_files import read_built_graph
-from neuron_llm.backends.neuron.export import functional_graph, zero_kv_caches
+from neuron_llm.backends.build.files import read_built_graph
+from neuron_llm.backends.graph.attention import ATTENTION_NAME
+from neuron_llm.backends.neuron.graph.export import functional_graph, zero_kv_caches
 from neuron_llm.backends.neuron.graph_build import Build, compile_graph
-from neuron_llm.backends.neuron.nxd_model import put_together
+from neuron_llm.backends.neuron.model_builder.nxd_model import put_together
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
 from neuron_llm.backends.protocol import GraphFiles, GraphSpec, KVCacheShape, LoadJob
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
 
-DOUBLES = Path(__file__).resolve().parents[2] / "doubles"
+DOUBLES = ROOT / "tests" / "doubles"
 FAMILY = "llama"
 BUCKETS: tuple[Bucket, ...] = (PREFILL, DecodeBucket(4, MAX_MODEL_LEN))
 

@@ -13,14 +13,14 @@ from neuron_doubles import use_doubles
 from neuron_job import CONFIG, neuron_llm, read_records, write_lines
 
 from neuron_llm import LLM, SamplingParams
-from neuron_llm.backends.inputs import GraphInputs
-from neuron_llm.backends.neuron.session import TraceSession
+from neuron_llm.artifact.load_job import load_job
+from neuron_llm.artifact.manifest import Manifest, read_manifest
+from neuron_llm.backends.graph.inputs import GraphInputs
+from neuron_llm.backends.neuron.trace.trace_session import TraceSession
 from neuron_llm.backends.protocol import Session, get_backend
-from neuron_llm.compile.load_job import load_job
-from neuron_llm.compile.manifest import Manifest, read_manifest
-from neuron_llm.compile.reference import Reference
-from neuron_llm.compile.verification import Verifier
-from neuron_llm.compile.verification_cases import Lengths
+from neuron_llm.compile.verify.cases import Lengths
+from neuron_llm.compile.verify.reference import Reference
+from neuron_llm.compile.verify.verification import Verifier
 from neuron_llm.errors import CompileError, RequestError
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
 

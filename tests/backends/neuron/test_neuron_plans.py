@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 from cli_runner import Ended, run_cli
+from repository import CONFIGS, DOCS, SHARED_DATA
 
-CONFIGS = Path(__file__).parents[3] / "configs"
-REAL_CONFIGS = Path(__file__).parents[4] / "shared" / "data" / "configs" / "aiconfigurator"
+REAL_CONFIGS = SHARED_DATA / "configs" / "aiconfigurator"
 GIB = 2**30
 with_real_configs = pytest.mark.skipif(
     not REAL_CONFIGS.is_dir(), reason="the collection of configs is not here"
@@ -60,7 +60,7 @@ def dry_run(
 
 def documented(name: str) -> str:
     """Return what the documentation says that a configuration needs in all."""
-    text = (CONFIGS.parent / "docs" / "neuron.md").read_text()
+    text = (DOCS / "neuron.md").read_text()
     (row,) = (line for line in text.splitlines() if line.startswith(f"| `{name}`"))
     return row.split("|")[-3].strip()
 

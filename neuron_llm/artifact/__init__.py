@@ -1,0 +1,1 @@
+"""What a compile leaves and a run takes: the contract of both."""

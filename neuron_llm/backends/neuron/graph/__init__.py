@@ -1,0 +1,1 @@
+"""One bucket graph as a pure function that is static throughout."""

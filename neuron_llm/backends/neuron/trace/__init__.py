@@ -1,0 +1,1 @@
+"""The `trace` binding: each graph compiled and loaded on its own."""

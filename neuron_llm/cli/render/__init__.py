@@ -1,0 +1,1 @@
+"""What commands show: tables, progress and reports as text."""

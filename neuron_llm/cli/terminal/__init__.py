@@ -1,0 +1,1 @@
+"""What commands share: streams, options, signals, and the settings of libraries."""

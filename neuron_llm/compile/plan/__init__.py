@@ -1,0 +1,1 @@
+"""What will be compiled, decided before anything is. Knows no torch."""

@@ -1,0 +1,1 @@
+"""Compiled graphs held against a reference that shares no code with them."""

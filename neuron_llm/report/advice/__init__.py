@@ -1,0 +1,1 @@
+"""Which buckets and which chunk size would cost least."""

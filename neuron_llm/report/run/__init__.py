@@ -1,0 +1,1 @@
+"""What the last run did: its log, its padding and what that cost."""

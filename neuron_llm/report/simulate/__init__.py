@@ -1,0 +1,1 @@
+"""A workload run through the real scheduler without a model."""

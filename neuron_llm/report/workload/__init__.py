@@ -1,0 +1,1 @@
+"""The requests to plan for: traces, prompts, arrivals and shared prefixes."""

@@ -1,0 +1,1 @@
+"""When a request may start, and which shapes a scheduler can ask for."""
