@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from neuron_llm.cli.counting import counted
-from neuron_llm.cli.exit_code import ExitCode
-from neuron_llm.cli.terminal.console import Console, visible
+from neuron_llm.cli.render.table import counted
+from neuron_llm.cli.terminal.console import Console, ExitCode, visible
 from neuron_llm.cli.terminal.options import JsonOption, QuietOption, VerboseOption, open_console
 
 artifact_app = typer.Typer(

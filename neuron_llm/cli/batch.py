@@ -14,12 +14,11 @@ from typing import Any
 
 from neuron_llm.artifact.manifest import Manifest, file_sha256
 from neuron_llm.backends.state_transfers import MovesState
-from neuron_llm.cli.counting import counted
 from neuron_llm.cli.engine_loading import loaded_engine
-from neuron_llm.cli.exit_code import ExitCode
 from neuron_llm.cli.render.batch_progress import BatchStatus
 from neuron_llm.cli.render.batch_summary import render_summary
-from neuron_llm.cli.terminal.console import Console
+from neuron_llm.cli.render.table import counted
+from neuron_llm.cli.terminal.console import Console, ExitCode
 from neuron_llm.errors import NeuronLLMError
 from neuron_llm.report.run.padding import PaddingAccount
 from neuron_llm.report.run.padding_price import PaddingPrice

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuron_llm.cli.artifact_choice import choose_artifact
-from neuron_llm.cli.counting import counted
+from neuron_llm.cli.render.table import counted
 from neuron_llm.cli.terminal.console import Console
 from neuron_llm.cli.terminal.options import (
     ARTIFACTS_DIR,
@@ -18,6 +17,7 @@ from neuron_llm.cli.terminal.options import (
     JsonOption,
     QuietOption,
     VerboseOption,
+    choose_artifact,
     open_console,
 )
 
@@ -103,7 +103,7 @@ def bucket_report_command(
     """
     from neuron_llm.cli.render.report_html import check_html_path, write_html
     from neuron_llm.cli.report_write import check_write_usage, write_recommendation
-    from neuron_llm.cli.template import read_template
+    from neuron_llm.cli.terminal.options import read_template
     from neuron_llm.report.report_builder import ReportQuestion
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
@@ -192,8 +192,7 @@ def _advise_workload(console: Console, report: BucketReport, config: Path | None
 
 
 def _show(console: Console, report: BucketReport, *, as_json: bool, as_csv: bool) -> None:
-    from neuron_llm.cli.render.report_text import render_report
-    from neuron_llm.cli.report_csv import render_csv
+    from neuron_llm.cli.render.report_text import render_csv, render_report
 
     if as_json:
         console.result(json.dumps(report.to_json()))

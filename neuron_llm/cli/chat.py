@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neuron_llm.cli.engine_loading import loaded_engine
-from neuron_llm.cli.exit_code import ExitCode
-from neuron_llm.cli.terminal.console import Console
+from neuron_llm.cli.terminal.console import Console, ExitCode
 from neuron_llm.cli.terminal.interrupts import interrupt_requested
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.chat import ChatSession

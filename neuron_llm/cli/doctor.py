@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuron_llm.cli.compile import default_cache_dir
-from neuron_llm.cli.exit_code import ExitCode
+from neuron_llm.cli.terminal.console import ExitCode
 from neuron_llm.cli.terminal.options import (
     ARTIFACTS_DIR,
     JsonOption,

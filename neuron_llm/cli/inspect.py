@@ -34,7 +34,7 @@ def inspect_command(
     Loads no graph. Example: neuron-llm inspect artifacts/smollm2-135m
     """
     from neuron_llm.artifact.summary import artifact_summary
-    from neuron_llm.cli.artifact_choice import choose_artifact
+    from neuron_llm.cli.terminal.options import choose_artifact
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     directory, manifest = choose_artifact(artifact, console)

@@ -14,11 +14,9 @@ from neuron_llm.cli.bucket_report import bucket_report_command
 from neuron_llm.cli.cache import cache_app
 from neuron_llm.cli.compile import compile_command
 from neuron_llm.cli.doctor import doctor_command
-from neuron_llm.cli.exit_code import ExitCode
 from neuron_llm.cli.inspect import inspect_command
 from neuron_llm.cli.run import run_command
-from neuron_llm.cli.standard_streams import open_standard_streams
-from neuron_llm.cli.terminal.console import Console
+from neuron_llm.cli.terminal.console import Console, ExitCode, open_standard_streams
 from neuron_llm.cli.terminal.interrupts import exit_on_sigterm
 from neuron_llm.cli.terminal.options import QuietOption, VerboseOption, open_console
 from neuron_llm.errors import NeuronLLMError

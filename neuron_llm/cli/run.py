@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from neuron_llm.cli.artifact_choice import choose_artifact
-from neuron_llm.cli.exit_code import ExitCode
 from neuron_llm.cli.sampling import generation_fields, given_flags
-from neuron_llm.cli.template import read_template
+from neuron_llm.cli.terminal.console import ExitCode
 from neuron_llm.cli.terminal.options import (
     ArtifactOption,
     JsonOption,
     QuietOption,
     VerboseOption,
+    choose_artifact,
     open_console,
+    read_template,
 )
 from neuron_llm.runtime.engine.options import EngineOptions
 from neuron_llm.runtime.sampling.greedy_only import default_fields

@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from neuron_llm.cli.counting import counted
+from neuron_llm.cli.render.table import counted
 from neuron_llm.cli.terminal.console import Console
 from neuron_llm.runtime.batch.batch import BatchProgress
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from neuron_llm.cli.counting import counted
 from neuron_llm.cli.render.report_lines import labelled, number, percent, section, sizes
-from neuron_llm.cli.render.table import render_table
+from neuron_llm.cli.render.table import counted, render_table
 from neuron_llm.report.advice.bucket_comparison import BucketComparison
 from neuron_llm.report.advice.chunk_size import ChunkSizes
 from neuron_llm.report.advice.held_out import HeldOutScores

@@ -1,6 +1,9 @@
-"""A whole bucket report as text of at most 80 columns."""
+"""A whole bucket report as text of at most 80 columns, and its graphs as CSV."""
 
 from __future__ import annotations
+
+import csv
+from io import StringIO
 
 from neuron_llm.cli.render.report_graphs import render_graphs, render_usage
 from neuron_llm.cli.render.report_prefill import render_chunk_sizes, render_curve, render_prefill
@@ -27,3 +30,14 @@ def render_report(report: BucketReport) -> str:
         assert report.timing is not None
         sections.append(render_what_if(report.what_if, report.timing))
     return "\n\n".join(sections)
+
+
+def render_csv(report: BucketReport) -> str:
+    """Return every graph with its range and its uses; a cell is empty where nothing is known."""
+    graphs = report.graphs_json()
+    names = list(dict.fromkeys(name for graph in graphs for name in graph))
+    stream = StringIO()
+    writer = csv.DictWriter(stream, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(graphs)
+    return stream.getvalue().rstrip("\n")

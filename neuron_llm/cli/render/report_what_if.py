@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neuron_llm.cli.counting import counted
 from neuron_llm.cli.render.report_lines import labelled, number, percent, section, sizes
-from neuron_llm.cli.render.table import render_table
+from neuron_llm.cli.render.table import counted, render_table
 from neuron_llm.report.simulate.simulation import Simulation
 from neuron_llm.report.what_if import WhatIf
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuron_llm.cli.counting import counted
 from neuron_llm.cli.render.report_lines import first_few, labelled, section
-from neuron_llm.cli.render.table import render_table
+from neuron_llm.cli.render.table import counted, render_table
 from neuron_llm.report.report_workload import ReportWorkload
 from neuron_llm.report.workload.length_histogram import LengthBin, LengthHistogram
 

@@ -1,4 +1,4 @@
-"""A plain table: no colour, no wrapping, the same in a pipe as on a terminal."""
+"""Plain tables and counts: no colour, no wrapping, the same in a pipe as on a terminal."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def _line(cells: Sequence[str], widths: Sequence[int], num_text_columns: int) ->
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
     )
     return _GAP.join(padded).rstrip()
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 line`, `2 lines`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

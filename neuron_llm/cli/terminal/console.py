@@ -1,15 +1,32 @@
-"""The two output streams: results on stdout, everything else on stderr."""
+"""What a command leaves: results on stdout, everything else on stderr, and an exit code."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from enum import IntEnum
 
 from rich.console import Console as RichConsole
 from rich.status import Status
 from rich.text import Text
 
 from neuron_llm.errors import ConfigError, NeuronLLMError
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    ERROR = 1
+    """An expected failure; the message says how to mend it."""
+    USAGE = 2
+    """The command line is wrong; typer's own code."""
+    SOME_LINES_FAILED = 3
+    """A batch job finished, and some of its lines have an error instead of a result."""
+    INTERNAL_ERROR = 70
+    INTERRUPTED = 130
+    TERMINATED = 143
 
 
 class Console:
@@ -75,3 +92,34 @@ class Console:
 def visible(text: str) -> str:
     """Write out what would steer a terminal: a field or a file may have any name."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def open_standard_streams() -> None:
+    """Put the null device in place of what is closed: nothing to read, and nobody who reads.
+
+    Descriptors 0 to 2 are taken then. A file that got one of them would receive what any library
+    writes to its standard streams.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if not _is_open(descriptor):
+            _open_null_as(descriptor)
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _open_null_as(descriptor: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    if null == descriptor:
+        os.set_inheritable(null, True)
+    else:
+        os.dup2(null, descriptor)
+        os.close(null)

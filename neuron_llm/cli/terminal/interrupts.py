@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from neuron_llm.cli.exit_code import ExitCode
+from neuron_llm.cli.terminal.console import ExitCode
 
 
 @contextmanager

@@ -1,20 +1,22 @@
-"""What a simulated run came to. Knows no torch."""
+"""What a simulated run came to, and when each token of its requests came. Knows no torch."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from neuron_llm.report.decode_stall import DecodeStall
 from neuron_llm.report.run.padding import PaddingAccount
 from neuron_llm.report.simulate.candidate import Candidate
-from neuron_llm.report.simulate.decode_occupancy import DecodeOccupancy
+from neuron_llm.report.simulate.decode_occupancy import DecodeOccupancy, DecodeStall
 from neuron_llm.report.simulate.timeline import Timeline
 from neuron_llm.report.step_time.step_times import StepTime, StepTimeSource
 from neuron_llm.report.workload.arrivals import RefusedRequest
 from neuron_llm.runtime.batch.distribution import Distribution
 from neuron_llm.runtime.batch.metrics import RunMetrics
+from neuron_llm.runtime.engine.outputs import RequestTimes
+from neuron_llm.scheduler import Request
 from neuron_llm.scheduler.buckets import Bucket
 
 
@@ -94,3 +96,35 @@ class Simulation:
             ],
             "occupancy": self.occupancy.to_json(),
         }
+
+
+class TokenTimes:
+    """Notes when steps end.
+
+    A decode step serves every request that decodes. So the times of all tokens but the first are a
+    stretch of the one list of times at which decode steps ended, and are not kept for each request.
+    """
+
+    def __init__(self) -> None:
+        self._decode_ends = array("d")
+        self._first_tokens: dict[str, tuple[float, int]] = {}
+
+    @property
+    def num_decoding(self) -> int:
+        """Requests that have their first token and not their last."""
+        return len(self._first_tokens)
+
+    def end_prefill(self, req_id: str, now_s: float) -> None:
+        """Note that a request's prompt has been computed, which gives its first token."""
+        self._first_tokens[req_id] = (now_s, len(self._decode_ends))
+
+    def end_decode(self, now_s: float) -> None:
+        """Note that a decode step has given each decoding request a token."""
+        self._decode_ends.append(now_s)
+
+    def finish(self, request: Request) -> RequestTimes:
+        """Forget a request that has just got its last token; return when its tokens came."""
+        first, num_before = self._first_tokens.pop(request.request_id)
+        tokens = (first, *self._decode_ends[num_before:])
+        assert len(tokens) == request.num_output_tokens, "a decode step left a request out"
+        return RequestTimes(request.arrival_time, tokens)

@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from neuron_llm.report.decode_stall import StallWatch
 from neuron_llm.report.run.padding import PaddingAccount
 from neuron_llm.report.simulate.candidate import Candidate
-from neuron_llm.report.simulate.decode_occupancy import DecodeOccupancy
+from neuron_llm.report.simulate.decode_occupancy import DecodeOccupancy, StallWatch
 from neuron_llm.report.simulate.simulated_step import SimulatedStep, StepMaker
-from neuron_llm.report.simulate.simulation import Simulation
+from neuron_llm.report.simulate.simulation import Simulation, TokenTimes
 from neuron_llm.report.simulate.timeline import Load, Timeline
 from neuron_llm.report.step_time.step_times import StepTimes
-from neuron_llm.report.token_times import TokenTimes
 from neuron_llm.report.workload.arrivals import Arrivals, LiveRequest
 from neuron_llm.report.workload.workload import Workload
 from neuron_llm.runtime.batch.distribution import Distribution

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 from typing import Protocol
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.report.interpolation import interpolate
 from neuron_llm.scheduler.buckets import Bucket, PrefillBucket
 from neuron_llm.scheduler.step_record import StepRecord
 
@@ -108,3 +108,31 @@ def _no_step(phase: str) -> NeuronLLMError:
         f"the recorded run has no {phase} step, so that nothing says how long one takes",
         hint="run prompts that generate several tokens each: `neuron-llm run --prompts FILE`",
     )
+
+
+def interpolate(known: Mapping[int, float], size: int) -> float:
+    """Return what a size would take, where some sizes are known to take so much.
+
+    Between two known sizes it lies on the line through both. Outside, it lies on the line through
+    the nearest two, as far as larger sizes take no less and time no more than in proportion: with
+    10 at 100 and 14 at 200, it is 12 at 150, 8 at 50 and 18 at 300. With a single known size, it is
+    the same below and in proportion above.
+
+    Args:
+        known: positive values by size, at least one.
+        size: at least 1.
+    """
+    sizes = sorted(known)
+    if size in known:
+        return known[size]
+    index = bisect_left(sizes, size)
+    if len(sizes) == 1:
+        return known[sizes[0]] * max(size / sizes[0], 1.0)
+    left, right = sizes[max(min(index, len(sizes) - 1) - 1, 0) :][:2]
+    slope = (known[right] - known[left]) / (right - left)
+    value = known[left] + slope * (size - left)
+    if index == 0:
+        return min(max(value, known[left] * size / left), known[left])
+    if index == len(sizes):
+        return max(value, known[right])
+    return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neuron_llm.report.decode_stall import DecodeStall, StallWatch
+from neuron_llm.report.simulate.decode_occupancy import DecodeStall, StallWatch
 
 
 def test_prefills_in_a_row_are_one_stall() -> None:

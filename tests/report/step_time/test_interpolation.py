@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron_llm.report.interpolation import interpolate
+from neuron_llm.report.step_time.step_times import interpolate
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import takewhile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron_llm.report.trace_tokens import TraceTokens
+from neuron_llm.report.workload.arrivals import TraceTokens
 from neuron_llm.report.workload.trace import Trace, TraceRequest
 
 BLOCK_SIZE = 4
