@@ -15,7 +15,8 @@ ROOMS = ("cli", "report", "compile", "runtime", "doctor", "artifact", "backends"
 HEAD = """\
 # Every file and what it is
 
-Rooms from the top floor down ([architecture.md](architecture.md)); made by `python tests/file_map.py`."""
+Rooms from the top floor down ([architecture.md](architecture.md)). Made by
+`python tests/file_map.py > docs/files.md`."""
 
 
 def file_map() -> str:

@@ -134,7 +134,8 @@ def test_a_sound_package_is_left_alone(package: Path) -> None:
     arrows = import_arrows(package)
     assert arrows["high/a/two"] == {"low/one"}
     assert arrows["high/b/three"] == {"high/a/two"}
-    assert forbidden_arrows(arrows, TWO_ROOMS) == circles(arrows) == []
+    assert forbidden_arrows(arrows, TWO_ROOMS) == []
+    assert circles(arrows) == []
     assert climbing_arrows(arrows, "high", ["a", "b"]) == []
 
 
