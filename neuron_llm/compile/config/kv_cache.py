@@ -12,7 +12,7 @@ from neuron_llm.compile.model.model_spec import DTYPE_BYTES, ModelSpec
 NUM_NULL_BLOCKS = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KVCachePlan:
     """The size of the KV cache and the numbers it was computed from.
 

@@ -22,7 +22,7 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _TIED_BY_DEFAULT = ("gemma", "cohere")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """The sizes of a decoder-only language model.
 

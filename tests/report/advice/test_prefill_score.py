@@ -53,7 +53,16 @@ def test_score_is_what_an_account_of_the_same_steps_says(
             chunk = min(num_tokens - start, buckets[-1])
             bucket = PrefillBucket(get_bucket_for_count(chunk, buckets))
             cached = num_cached if start == 0 else 0
-            account.add(StepRecord(bucket, 1, chunk, 0, cached, 0.0))
+            account.add(
+                StepRecord(
+                    bucket=bucket,
+                    num_seqs=1,
+                    num_tokens=chunk,
+                    num_context_tokens=0,
+                    num_cached_tokens=cached,
+                    seconds=0.0,
+                )
+            )
             start += chunk
     cached_tokens: Counter[int] = Counter()
     for num_tokens, num_cached in prompts:

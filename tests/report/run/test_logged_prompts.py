@@ -15,7 +15,16 @@ def chunks_of(num_tokens: int, num_cached: int, size: int) -> list[StepRecord]:
     while done < num_tokens:
         chunk = min(size, num_tokens - done)
         cached = num_cached if done == num_cached else 0
-        steps.append(StepRecord(PrefillBucket(size), 1, chunk, done + chunk, cached, 0.5))
+        steps.append(
+            StepRecord(
+                bucket=PrefillBucket(size),
+                num_seqs=1,
+                num_tokens=chunk,
+                num_context_tokens=done + chunk,
+                num_cached_tokens=cached,
+                seconds=0.5,
+            )
+        )
         done += chunk
     return steps
 
