@@ -18,7 +18,7 @@ from neuron_llm.artifact.manifest import (
     read_manifest,
 )
 from neuron_llm.backends.neuron.generations import runs_graphs_of
-from neuron_llm.backends.protocol import get_backend
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.compile.plan.memory import HeldMemory
 from neuron_llm.doctor.device import Device

@@ -34,7 +34,7 @@ from neuron_llm.backends.cpu.operators.shims import shim_declarations
 from neuron_llm.backends.cpu.shared_object import SharedObject
 from neuron_llm.backends.cpu.target import CpuTarget, vector_options
 from neuron_llm.backends.graph.inputs import input_shapes
-from neuron_llm.backends.protocol import GraphSpec, TensorSpec
+from neuron_llm.backends.graph.spec import GraphSpec, TensorSpec
 from neuron_llm.errors import CompileError
 
 # Weights stay outside the shared object. The wrapper only calls kernels: optimising it takes half

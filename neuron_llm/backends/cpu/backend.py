@@ -18,14 +18,8 @@ from neuron_llm.backends.cpu.graph_files import GRAPH_FILE
 from neuron_llm.backends.cpu.operators.isa import missing_features
 from neuron_llm.backends.cpu.operators.library import build_library, library_name
 from neuron_llm.backends.cpu.target import CpuTarget
-from neuron_llm.backends.protocol import (
-    BuiltGraph,
-    CompileJob,
-    ConstantSpec,
-    GraphSpec,
-    LoadJob,
-    Session,
-)
+from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
+from neuron_llm.backends.protocol import BuiltGraph, CompileJob, LoadJob, Session
 from neuron_llm.errors import CompileError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from neuron_llm.backends.protocol import ConstantSpec
+from neuron_llm.backends.graph.spec import ConstantSpec
 
 
 @dataclass(frozen=True)

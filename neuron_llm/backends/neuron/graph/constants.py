@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from neuron_llm.backends.protocol import ConstantSpec
+from neuron_llm.backends.graph.spec import ConstantSpec
 
 # Where the model is in the modules that are traced.
 _MODEL_PREFIX = "function.model."
