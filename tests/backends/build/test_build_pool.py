@@ -14,7 +14,7 @@ import pytest
 
 from neuron_llm.backends.build.failure import BuildFailure, GraphBuildError
 from neuron_llm.backends.build.pool import BuildTask, build_all
-from neuron_llm.backends.process_memory import group_memory_bytes
+from neuron_llm.backends.build.pool import group_memory_bytes
 from neuron_llm.backends.protocol import BuildEvent
 from neuron_llm.errors import CompileError
 
