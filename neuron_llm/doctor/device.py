@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from neuron_llm.backends.neuron.generations import CHIPS, target_of_instance
 from neuron_llm.compile.device import DeviceMemory
-from neuron_llm.doctor.host import Host
+from neuron_llm.doctor.host import Host, whole_number
 from neuron_llm.doctor.neuron_ls import ListedDevice, ListedProcess
-from neuron_llm.doctor.whole_number import whole_number
 
 SYSFS_DEVICES = "/sys/devices/virtual/neuron_device"
 _NODE_NAME = re.compile(r"neuron([0-9]{1,6})")

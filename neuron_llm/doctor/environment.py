@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, note, ok, problem
-from neuron_llm.doctor.whole_number import whole_number
+from neuron_llm.doctor.host import whole_number
 
 VARIABLES = {
     "NEURON_LLM_CACHE_DIR": "where compiled graphs are kept",

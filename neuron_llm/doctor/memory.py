@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from neuron_llm.doctor.host import Host
-from neuron_llm.doctor.whole_number import whole_number
+from neuron_llm.doctor.host import Host, whole_number
 
 _CGROUPS = "/sys/fs/cgroup"
 _KIB = 1024
