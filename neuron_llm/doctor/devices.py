@@ -12,11 +12,11 @@ from itertools import groupby
 from pathlib import Path
 
 from neuron_llm.backends.neuron.generations import is_neuron_instance
-from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.doctor.device import SYSFS_DEVICES, Device, device_indices, read_device
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host
 from neuron_llm.doctor.neuron_ls import Listing, find_neuron_ls, list_devices
+from neuron_llm.quantities import shown_bytes
 
 OPEN_TIMEOUT_S = 10.0
 _READ_AND_WRITE = stat.S_IRGRP | stat.S_IWGRP
@@ -181,7 +181,7 @@ def _open_finding(host: Host, reason: str, nodes: Sequence[str]) -> Finding:
         return ok(nodes[0], f"this user can open {_joined(nodes)}")
     text = f"this user cannot open {_joined(nodes)}: {os.strerror(code).lower()}"
     if code == errno.EACCES:
-        return _permission_finding(nodes[0], text, _group_that_can_open(host.path(nodes[0])))
+        return _permission_finding(nodes[0], text, group_that_can_open(host.path(nodes[0])))
     if code == errno.EPERM:
         hint = f"in a container, pass it on: `--device {nodes[0]}`"
         return problem(nodes[0], text, hint=hint)
@@ -204,7 +204,7 @@ def _permission_finding(subject: str, text: str, group: str | None) -> Finding:
     )
 
 
-def _group_that_can_open(path: Path) -> str | None:
+def group_that_can_open(path: Path) -> str | None:
     """Return the group whose members can read and write a file; None if only root can."""
     try:
         status = path.stat()
