@@ -17,7 +17,8 @@ from neuron_llm.backends.cpu.backend import CpuBackend
 from neuron_llm.backends.cpu.export import constant_spec, export_graph
 from neuron_llm.backends.cpu.target import CpuTarget
 from neuron_llm.backends.graph.inputs import GraphInputs, num_rows
-from neuron_llm.backends.protocol import GraphSpec, Session
+from neuron_llm.backends.graph.spec import GraphSpec
+from neuron_llm.backends.protocol import Session
 from neuron_llm.compile.model.checkpoint import read_architecture
 from neuron_llm.compile.model.model_spec import read_model_spec
 from neuron_llm.compile.weights import load_weights

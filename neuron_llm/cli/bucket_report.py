@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neuron_llm.backends.neuron.generations import GENERATIONS
 from neuron_llm.cli.render.table import counted
 from neuron_llm.cli.terminal.console import Console
 from neuron_llm.cli.terminal.options import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from neuron_llm.report.run.last_run import LastRun
     from neuron_llm.report.subject import ReportSubject
 
-_TARGETS = ("cpu", "inf2", "trn1", "trn1n", "trn2", "trn3")
+_TARGETS = ("cpu", *GENERATIONS)
 
 
 def bucket_report_command(

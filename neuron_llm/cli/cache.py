@@ -12,7 +12,8 @@ import typer
 
 from neuron_llm.cli.render.table import render_table
 from neuron_llm.cli.terminal.options import JsonOption, QuietOption, VerboseOption, open_console
-from neuron_llm.cli.terminal.quantities import parse_bytes, parse_seconds, shown_span
+from neuron_llm.cli.terminal.quantities import parse_bytes, parse_seconds
+from neuron_llm.quantities import shown_span
 
 if TYPE_CHECKING:
     from neuron_llm.backends.build.inventory import CacheEntry
@@ -50,7 +51,7 @@ def list_command(
     """
     from neuron_llm.backends.build.inventory import list_cache
     from neuron_llm.cli.compile import default_cache_dir
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     root = default_cache_dir() if cache_dir is None else cache_dir
@@ -90,7 +91,7 @@ def prune_command(
     """
     from neuron_llm.backends.build.inventory import PruneLimits, prune_cache
     from neuron_llm.cli.compile import default_cache_dir
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     limits = PruneLimits(
@@ -131,7 +132,7 @@ def _total_bytes(entries: Sequence[CacheEntry]) -> int:
 
 
 def _table(entries: Sequence[CacheEntry]) -> str:
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     now = time.time()
     rows = [

@@ -30,15 +30,10 @@ from neuron_llm.artifact.manifest import (
 )
 from neuron_llm.artifact.scratch import artifact_scratch
 from neuron_llm.backends.build.cache import CHECKSUMS_FILE, GraphCache
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import (
-    Backend,
-    BuildListener,
-    BuiltGraph,
-    CompileJob,
-    GraphSpec,
-    get_backend,
-)
+from neuron_llm.backends.protocol import Backend, BuildListener, BuiltGraph, CompileJob
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.compile.config.file import LoadedConfig
 from neuron_llm.compile.destination import check_destination, put_in_place
 from neuron_llm.compile.model.checkpoint import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from neuron_llm.backends.graph.rotary import fix_rotary_frequencies
-from neuron_llm.backends.protocol import ConstantSpec, TensorSpec
+from neuron_llm.backends.graph.spec import ConstantSpec, TensorSpec
 from neuron_llm.compile.model.safetensors_writer import SafetensorsWriter
 from neuron_llm.compile.model.transformers_model import load_model
 from neuron_llm.errors import ArtifactError, ModelNotFoundError

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 from neuron_llm.backends.neuron.generations import is_neuron_instance
-from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.doctor.device import SYSFS_DEVICES, Device, device_indices, read_device
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host
 from neuron_llm.doctor.neuron_ls import Listing, find_neuron_ls, list_devices
-from neuron_llm.doctor.owner import group_that_can_open
+from neuron_llm.quantities import shown_bytes
 
 OPEN_TIMEOUT_S = 10.0
+_READ_AND_WRITE = stat.S_IRGRP | stat.S_IWGRP
 # Opening is the only honest test: a container may forbid what the file's mode allows. It may also
 # hang in the driver, so it happens in another process, for all devices at once.
 _OPEN_SCRIPT = """\
@@ -199,6 +202,21 @@ def _permission_finding(subject: str, text: str, group: str | None) -> Finding:
         hint="join the group, then log in again",
         command=f"sudo usermod -aG {group} $USER",
     )
+
+
+def group_that_can_open(path: Path) -> str | None:
+    """Return the group whose members can read and write a file; None if only root can."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if status.st_mode & _READ_AND_WRITE != _READ_AND_WRITE or status.st_gid == 0:
+        return None
+    try:
+        return grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        # A container need not know the names of its host's groups.
+        return str(status.st_gid)
 
 
 def _process_findings(devices: Sequence[Device]) -> list[Finding]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from neuron_llm.doctor.host import Host
-from neuron_llm.doctor.whole_number import whole_number
+from neuron_llm.doctor.host import Host, whole_number
+from neuron_llm.quantities import KIB
 
 _CGROUPS = "/sys/fs/cgroup"
-_KIB = 1024
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def _meminfo_bytes(host: Host, key: str) -> int | None:
         name, _, value = line.partition(":")
         if name == key:
             count = whole_number(value.removesuffix("kB"))
-            return None if count is None else count * _KIB
+            return None if count is None else count * KIB
     return None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from neuron_llm.backends.build.builds import GraphBuilder, graphs_of_job, key_parts
 from neuron_llm.backends.build.cache import GraphCache, content_key
+from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
 from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs, targets
 from neuron_llm.backends.neuron.environment import (
     graph_environment,
@@ -29,14 +30,7 @@ from neuron_llm.backends.neuron.packages import (
     install_command,
 )
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
-from neuron_llm.backends.protocol import (
-    BuiltGraph,
-    CompileJob,
-    ConstantSpec,
-    GraphSpec,
-    LoadJob,
-    Session,
-)
+from neuron_llm.backends.protocol import BuiltGraph, CompileJob, LoadJob, Session
 from neuron_llm.errors import CompileError
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neuron_llm.backends.neuron.generations import GENERATIONS, DeviceMemory
 from neuron_llm.compile.config.config import Config
-from neuron_llm.compile.device import DeviceMemory, default_logical_nc_config
-from neuron_llm.compile.model.model_spec import DTYPE_BYTES, ModelSpec
+from neuron_llm.compile.model.model_spec import ModelSpec
+from neuron_llm.quantities import DTYPE_BYTES
 
 # Block 0 takes the writes of padded slots and is never handed out.
 NUM_NULL_BLOCKS = 1
@@ -101,8 +102,8 @@ def device_memory(config: Config) -> DeviceMemory | None:
     target = config.neuron_config.target
     if config.backend != "neuron" or target is None:
         return None
-    cores = config.neuron_config.logical_nc_config or default_logical_nc_config(target)
-    return DeviceMemory(target, cores)
+    cores = config.neuron_config.logical_nc_config
+    return DeviceMemory(target, cores or GENERATIONS[target].default_logical_nc_config)
 
 
 def ceil_div(count: int, size: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import torch
 
-from neuron_llm.backends.protocol import TensorSpec
+from neuron_llm.backends.graph.spec import TensorSpec
 
 _DTYPE_NAMES = {
     "float64": "F64",

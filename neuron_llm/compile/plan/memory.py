@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neuron_llm.artifact.manifest import Manifest
-from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.compile.config.kv_cache import KVCachePlan
-from neuron_llm.compile.model.model_spec import DTYPE_BYTES, ModelSpec
+from neuron_llm.compile.model.model_spec import ModelSpec
 from neuron_llm.compile.plan.neuron_code import CodeEstimate
+from neuron_llm.quantities import DTYPE_BYTES, shown_bytes
 from neuron_llm.scheduler.buckets import Bucket, BucketSet, PrefillBucket
-
-_FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ def estimate_activation_bytes(
     attention_bytes = num_head_rows * model.head_dim * itemsize
     if num_keys is not None:
         attention_bytes += 2 * num_rows * num_keys * model.num_kv_heads * model.head_dim * itemsize
-        attention_bytes += num_tokens * model.num_heads * num_keys * _FLOAT32_BYTES
+        attention_bytes += num_tokens * model.num_heads * num_keys * DTYPE_BYTES["float32"]
     mlp_bytes = 3 * num_tokens * model.intermediate_size * itemsize
-    logits_bytes = num_rows * model.vocab_size * _FLOAT32_BYTES
+    logits_bytes = num_rows * model.vocab_size * DTYPE_BYTES["float32"]
     return residual_bytes + max(attention_bytes, mlp_bytes, logits_bytes)

@@ -25,11 +25,12 @@ from tiny_families import (
 
 from neuron_llm.backends.build.files import read_built_graph
 from neuron_llm.backends.graph.attention import ATTENTION_NAME
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.graph.export import functional_graph, zero_kv_caches
 from neuron_llm.backends.neuron.graph_build import Build, compile_graph
 from neuron_llm.backends.neuron.model_builder.nxd_model import put_together
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
-from neuron_llm.backends.protocol import GraphFiles, GraphSpec, KVCacheShape, LoadJob
+from neuron_llm.backends.protocol import GraphFiles, KVCacheShape, LoadJob
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
 
 DOUBLES = ROOT / "tests" / "doubles"

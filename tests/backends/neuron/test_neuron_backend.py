@@ -14,7 +14,8 @@ from neuron_llm.backends.neuron.backend import NeuronBackend
 from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs, targets
 from neuron_llm.backends.neuron.packages import installed_binding
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import CompileJob, get_backend
+from neuron_llm.backends.protocol import CompileJob
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.errors import ArtifactError, CompileError
 
 INSTALL = (

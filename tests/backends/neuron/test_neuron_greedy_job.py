@@ -17,7 +17,8 @@ from neuron_llm.artifact.load_job import load_job
 from neuron_llm.artifact.manifest import Manifest, read_manifest
 from neuron_llm.backends.graph.inputs import GraphInputs
 from neuron_llm.backends.neuron.trace.trace_session import TraceSession
-from neuron_llm.backends.protocol import Session, get_backend
+from neuron_llm.backends.protocol import Session
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.compile.verify.cases import Lengths
 from neuron_llm.compile.verify.reference import Reference
 from neuron_llm.compile.verify.verification import Verifier

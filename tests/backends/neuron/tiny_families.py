@@ -14,10 +14,10 @@ from neuron_llm.backends.graph.experts import DENSE_EXPERTS_NAME
 from neuron_llm.backends.graph.inputs import GraphInputs, StepTokens, decode_inputs, prefill_inputs
 from neuron_llm.backends.graph.module import GraphModule
 from neuron_llm.backends.graph.rotary import fix_rotary_frequencies
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.graph.export import graph_of_model
 from neuron_llm.backends.neuron.graph.functional_attention import FUNCTIONAL_ATTENTION_NAME
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import GraphSpec
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket, PrefillBucket
 
 TARGET = NeuronTarget("trn2", 2)

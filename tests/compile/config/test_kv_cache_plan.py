@@ -3,10 +3,11 @@ from config_factory import TINY_CONFIG, TINY_KV_TOKEN_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neuron_llm.backends.neuron.generations import DeviceMemory
 from neuron_llm.compile.config.config import Config
 from neuron_llm.compile.config.kv_cache import KVCachePlan, ceil_div, device_memory, plan_kv_cache
-from neuron_llm.compile.device import GIB, DeviceMemory
 from neuron_llm.compile.model.model_spec import spec_from_config
+from neuron_llm.quantities import GIB
 
 MODEL = spec_from_config(TINY_CONFIG)
 

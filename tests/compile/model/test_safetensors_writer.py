@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from neuron_llm.backends.protocol import TensorSpec
+from neuron_llm.backends.graph.spec import TensorSpec
 from neuron_llm.compile.model.safetensors_writer import SafetensorsWriter
 
 DTYPES = [
