@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.runtime.engine.engine import Engine, ignore_step
 from neuron_llm.runtime.engine.graph_thread import GraphThread, HandedOver
-from neuron_llm.runtime.engine.observer import EngineObserver
 from neuron_llm.runtime.engine.options import DEFAULT_OPTIONS, EngineOptions
 from neuron_llm.runtime.engine.outputs import StepOutput
 from neuron_llm.runtime.engine.phases import StepPhases
 from neuron_llm.runtime.engine.step import PreparedStep, SampledStep
+from neuron_llm.runtime.watch.observer import EngineObserver
 from neuron_llm.scheduler import NeuronAsyncScheduler, NeuronScheduler
 from neuron_llm.scheduler.step_record import StepRecord
 

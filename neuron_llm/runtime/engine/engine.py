@@ -10,7 +10,6 @@ from neuron_llm.errors import RequestError
 from neuron_llm.runtime.engine.exception_guard import ExceptionGuard
 from neuron_llm.runtime.engine.input_processor import InputProcessor
 from neuron_llm.runtime.engine.live_requests import LiveRequests
-from neuron_llm.runtime.engine.observer import EngineObserver, NoObserver
 from neuron_llm.runtime.engine.options import DEFAULT_OPTIONS, EngineOptions
 from neuron_llm.runtime.engine.outputs import RequestOutput, StepOutput
 from neuron_llm.runtime.engine.phases import StepPhases
@@ -19,6 +18,7 @@ from neuron_llm.runtime.engine.timed_phases import TimedPhases
 from neuron_llm.runtime.sampling.graph_sampler import sampler_of
 from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 from neuron_llm.runtime.text.tokenizer import Tokenizer, eos_token_ids
+from neuron_llm.runtime.watch.observer import EngineObserver, NoObserver
 from neuron_llm.scheduler import NeuronScheduler
 from neuron_llm.scheduler.step_record import StepRecord
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.engine.input_processor import NewSequence
 from neuron_llm.runtime.engine.live_request import LiveRequest
-from neuron_llm.runtime.engine.observer import EngineObserver
 from neuron_llm.runtime.engine.outputs import RequestOutput, StepOutput
 from neuron_llm.runtime.engine.parallel_sampling import ParallelSampling
 from neuron_llm.runtime.engine.request_logprobs import RequestLogprobs
@@ -16,6 +15,7 @@ from neuron_llm.runtime.engine.step import PreparedStep, SampledStep
 from neuron_llm.runtime.text.detokenizer import IncrementalDetokenizer
 from neuron_llm.runtime.text.token_texts import TokenTexts
 from neuron_llm.runtime.text.tokenizer import Tokenizer
+from neuron_llm.runtime.watch.observer import EngineObserver
 from neuron_llm.scheduler import EngineCoreOutput, NeuronScheduler, RequestStatus
 
 

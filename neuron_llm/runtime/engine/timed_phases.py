@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 
 from neuron_llm.runtime.engine.live_requests import LiveRequests
-from neuron_llm.runtime.engine.observer import EngineObserver
 from neuron_llm.runtime.engine.outputs import StepOutput
 from neuron_llm.runtime.engine.phases import StepPhases
 from neuron_llm.runtime.engine.runner import ModelRunner
 from neuron_llm.runtime.engine.step import GraphCall, PreparedStep, SampledStep
-from neuron_llm.runtime.engine.step_trace import StepTrace, Stopwatch
 from neuron_llm.runtime.sampling.logprobs import PromptScores
+from neuron_llm.runtime.watch.observer import EngineObserver
+from neuron_llm.runtime.watch.step_trace import StepTrace, Stopwatch
 from neuron_llm.scheduler import EngineCoreOutput, NeuronScheduler, SchedulerOutput, SchedulerStats
 from neuron_llm.scheduler.step_record import StepRecord
 

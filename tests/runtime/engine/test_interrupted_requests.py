@@ -19,8 +19,8 @@ from neuron_llm.runtime.engine import live_requests
 from neuron_llm.runtime.engine.async_engine import AsyncEngine
 from neuron_llm.runtime.engine.engine import Engine
 from neuron_llm.runtime.engine.loading import load_engine
-from neuron_llm.runtime.engine.observer import NoObserver
 from neuron_llm.runtime.engine.phases import StepPhases
+from neuron_llm.runtime.watch.observer import NoObserver
 
 PARAMS = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 PROMPTS = {f"r{length}": random_prompt(length, seed=length) for length in (3, 20, 33)}

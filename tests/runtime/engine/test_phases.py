@@ -15,15 +15,15 @@ from neuron_llm import SamplingParams
 from neuron_llm.backends.graph.inputs import GraphInputs
 from neuron_llm.runtime.engine.input_processor import InputProcessor
 from neuron_llm.runtime.engine.live_requests import LiveRequests
-from neuron_llm.runtime.engine.observer import NoObserver
 from neuron_llm.runtime.engine.options import EngineOptions
 from neuron_llm.runtime.engine.outputs import StepOutput
 from neuron_llm.runtime.engine.phases import StepPhases
 from neuron_llm.runtime.engine.runner import ModelRunner
-from neuron_llm.runtime.engine.step_trace import Span, StepTrace
 from neuron_llm.runtime.engine.timed_phases import TimedPhases
 from neuron_llm.runtime.sampling.sampler import Sampler
 from neuron_llm.runtime.text.tokenizer import Tokenizer
+from neuron_llm.runtime.watch.observer import NoObserver
+from neuron_llm.runtime.watch.step_trace import Span, StepTrace
 from neuron_llm.scheduler import Bucket, BucketSet, DecodeBucket, PrefillBucket
 from neuron_llm.scheduler.step_record import StepRecord
 
