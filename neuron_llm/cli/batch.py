@@ -35,10 +35,10 @@ from neuron_llm.runtime.batch.resume import (
     forget_identity,
     write_identity,
 )
-from neuron_llm.runtime.engine.chrome_trace import ChromeTraceWriter
 from neuron_llm.runtime.engine.engine import Engine
 from neuron_llm.runtime.engine.options import EngineOptions
 from neuron_llm.runtime.finished_records import FinishedRecords, find_finished_records
+from neuron_llm.runtime.watch.chrome_trace import ChromeTraceWriter
 from neuron_llm.scheduler.step_record import StepRecord
 
 

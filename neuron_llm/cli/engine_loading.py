@@ -15,10 +15,10 @@ from neuron_llm.doctor.host import Host
 from neuron_llm.doctor.memory import read_memory
 from neuron_llm.runtime.engine.engine import Engine, ignore_step
 from neuron_llm.runtime.engine.loading import load_engine
-from neuron_llm.runtime.engine.observer import EngineObserver
 from neuron_llm.runtime.engine.options import EngineOptions
 from neuron_llm.runtime.memory_check import check_memory
 from neuron_llm.runtime.run_log import RunHeader, RunLogWriter, last_run_path
+from neuron_llm.runtime.watch.observer import EngineObserver
 from neuron_llm.scheduler.step_record import StepRecord
 
 

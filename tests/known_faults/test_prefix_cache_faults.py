@@ -123,7 +123,7 @@ def test_a_hit_answers_like_a_miss_for_every_limit_of_requests(
     """The fault: prefix caching gives wrong answers where one request runs at a time."""
     scheduler = llm.engine.scheduler
     config = replace(scheduler.config, max_num_seqs=max_num_seqs)
-    monkeypatch.setattr(llm.engine, "scheduler", type(scheduler)(config))
+    monkeypatch.setattr(llm.engine.requests, "scheduler", type(scheduler)(config))
     # They share their beginnings with each other, too.
     whole = random_prompt(30, seed=30)
     prompts = [whole[:length] for length in (30, 9, 17, 22, 30)]

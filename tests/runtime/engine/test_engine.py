@@ -126,13 +126,13 @@ def test_a_stop_token_ends_the_output_and_is_not_text(llm: LLM, reference: Any) 
 def test_end_of_sequence_from_any_source_ends_the_output(llm: LLM, reference: Any) -> None:
     prompt = random_prompt(5, seed=9)
     tokens = reference_tokens(reference, prompt, 6)
-    engine = llm.engine
-    before = engine.eos_token_ids
-    engine.eos_token_ids = (*before, tokens[2])
+    sampler = llm.engine.runner.sampler
+    before = sampler.eos_token_ids
+    sampler.eos_token_ids = (*before, tokens[2])
     try:
         output = llm.generate([prompt], SamplingParams(temperature=0, max_tokens=6))[0].outputs[0]
     finally:
-        engine.eos_token_ids = before
+        sampler.eos_token_ids = before
     assert list(output.token_ids) == tokens[: tokens.index(tokens[2]) + 1]
     assert (output.finish_reason, output.stop_reason) == ("stop", None)
 

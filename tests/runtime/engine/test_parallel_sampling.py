@@ -261,7 +261,7 @@ def test_after_an_exception_every_id_is_free_again(
     engine = llm.engine
     engine.add_request("r", [1, 2], sampled(n=3, seed=1))
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_plan_step", lambda: 1 / 0)
+        patch.setattr(engine.scheduler, "schedule", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             engine.step()
     engine.add_request("r", [1, 2], sampled(n=2, seed=1))

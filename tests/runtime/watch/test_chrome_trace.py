@@ -8,8 +8,8 @@ import pytest
 from step_factory import decode_step, prefill_step
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.runtime.engine.chrome_trace import ChromeTraceWriter
-from neuron_llm.runtime.engine.step_trace import Span, StepTrace, Stopwatch
+from neuron_llm.runtime.watch.chrome_trace import ChromeTraceWriter
+from neuron_llm.runtime.watch.step_trace import Span, StepTrace, Stopwatch
 from neuron_llm.scheduler import HoldReason, SchedulerState, SchedulerStats
 from neuron_llm.scheduler.step_record import StepRecord
 
