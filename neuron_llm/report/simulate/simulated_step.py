@@ -80,7 +80,14 @@ class StepMaker:
         is_last = first + num_tokens >= scheduler.requests[req_id].num_prompt_tokens
         token_ids = [self._token_id(req_id, 0)] if is_last else []
         seconds = self._seconds[bucket]
-        record = StepRecord(bucket, 1, num_tokens, first + num_tokens, num_cached_tokens, seconds)
+        record = StepRecord(
+            bucket=bucket,
+            num_seqs=1,
+            num_tokens=num_tokens,
+            num_context_tokens=first + num_tokens,
+            num_cached_tokens=num_cached_tokens,
+            seconds=seconds,
+        )
         return SimulatedStep(output, ModelRunnerOutput([req_id], [token_ids]), record, 0, is_last)
 
     def _make_decode(self, output: SchedulerOutput) -> SimulatedStep:
@@ -94,7 +101,14 @@ class StepMaker:
         else:
             token_ids = [[_TOKEN_ID]] * num_seqs
         seconds = self._seconds[bucket]
-        record = StepRecord(bucket, num_seqs, num_seqs, num_context_tokens, 0, seconds)
+        record = StepRecord(
+            bucket=bucket,
+            num_seqs=num_seqs,
+            num_tokens=num_seqs,
+            num_context_tokens=num_context_tokens,
+            num_cached_tokens=0,
+            seconds=seconds,
+        )
         return SimulatedStep(
             output, ModelRunnerOutput(rows.req_ids, token_ids), record, longest, False
         )
