@@ -37,7 +37,7 @@ def llm(loaded: LLM) -> Iterator[LLM]:
     assert loaded.engine.scheduler.reset_prefix_cache()
     yield loaded
     assert not loaded.engine.has_unfinished_requests()
-    assert loaded.engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert loaded.engine.scheduler.kv_cache_manager.num_free_blocks == 64
 
 
 @pytest.fixture(scope="module")

@@ -29,11 +29,10 @@ def prefill_step(
 
 def decode_step(*contexts: int, size: int, room: int, seconds: float = 0.25) -> StepRecord:
     """Return a decode of one row per context in the bucket of `size` rows and `room` tokens."""
-    rows = len(contexts)
     return StepRecord(
         bucket=DecodeBucket(size, room),
-        num_seqs=rows,
-        num_tokens=rows,
+        num_seqs=len(contexts),
+        num_tokens=len(contexts),
         num_context_tokens=sum(contexts),
         num_cached_tokens=0,
         seconds=seconds,
@@ -49,29 +48,18 @@ def _steps_of(bucket: Bucket) -> st.SearchStrategy[StepRecord]:
     seconds = st.integers(0, 80).map(lambda eighths: eighths / 8)
     if isinstance(bucket, PrefillBucket):
         return st.builds(
-            lambda tokens, cached, s: StepRecord(
-                bucket=bucket,
-                num_seqs=1,
-                num_tokens=tokens,
-                num_context_tokens=cached + tokens,
-                num_cached_tokens=cached,
-                seconds=s,
-            ),
+            prefill_step,
             st.integers(1, bucket.num_tokens),
-            st.integers(0, 64),
-            seconds,
+            size=st.just(bucket.num_tokens),
+            cached=st.integers(0, 64),
+            seconds=seconds,
         )
     contexts = st.lists(
         st.integers(2, bucket.max_context_tokens), min_size=1, max_size=bucket.batch_size
     )
     return st.builds(
-        lambda rows, s: StepRecord(
-            bucket=bucket,
-            num_seqs=len(rows),
-            num_tokens=len(rows),
-            num_context_tokens=sum(rows),
-            num_cached_tokens=0,
-            seconds=s,
+        lambda rows, seconds: decode_step(
+            *rows, size=bucket.batch_size, room=bucket.max_context_tokens, seconds=seconds
         ),
         contexts,
         seconds,

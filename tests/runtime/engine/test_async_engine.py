@@ -196,7 +196,7 @@ def test_an_aborted_request_gives_back_its_blocks_while_its_step_runs(
     for _ in range(4):
         engine.step()
     (output,) = engine.abort_requests(["a"])
-    assert engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert engine.scheduler.kv_cache_manager.num_free_blocks == 64
     expected = tokens(sync_llm, prompt, greedy(max_tokens=30))
     assert output.outputs[0].token_ids == expected[:2]
     assert tokens(llm, prompt, greedy(max_tokens=30)) == expected
@@ -250,7 +250,7 @@ def test_after_an_exception_in_a_step_the_engine_is_empty_and_right(
         with pytest.raises(type(error)):
             one.generate(prompts, greedy(max_tokens=6))
     assert not one.engine.has_unfinished_requests()
-    assert one.engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert one.engine.scheduler.kv_cache_manager.num_free_blocks == 64
     assert [o.outputs for o in one.generate(prompts, greedy(max_tokens=6))] == expected
 
 

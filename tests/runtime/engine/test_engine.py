@@ -71,7 +71,7 @@ def test_a_refused_prompt_takes_back_the_others_of_its_call(llm: LLM) -> None:
     with pytest.raises(RequestError):
         llm.generate([[1, 2], [3] * 64], greedy())
     assert not llm.engine.has_unfinished_requests()
-    assert llm.engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert llm.engine.scheduler.kv_cache_manager.num_free_blocks == 64
 
 
 @pytest.mark.parametrize("token_id", [-1, 272, 10**12])
@@ -201,5 +201,5 @@ def test_an_aborted_request_gives_back_its_blocks(llm: LLM) -> None:
     engine.step()
     (output,) = engine.abort_requests(["a"])
     assert output.outputs[0].finish_reason == "abort"
-    assert engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert engine.scheduler.kv_cache_manager.num_free_blocks == 64
     assert engine.abort_requests(["a"]) == []

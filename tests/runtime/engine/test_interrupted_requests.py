@@ -97,7 +97,7 @@ def check_empty_and_right(engine: Engine, expected: dict[str, tuple[int, ...]]) 
     assert not engine.scheduler.requests
     assert not engine.requests._live and not engine.runner.sampling_states
     kv = engine.scheduler.kv_cache_manager
-    assert kv.free_blocks == kv.block_pool.num_usable_blocks
+    assert kv.num_free_blocks == kv.block_pool.num_usable_blocks
     assert not lives(engine).begun
     assert run(engine) == expected
 
