@@ -95,11 +95,6 @@ class Tokenizer:
         return cls(pretrained)
 
     @property
-    def vocab_size(self) -> int:
-        """Number of tokens that stand for text or are special; the model's may be larger."""
-        return self.backend.get_vocab_size(with_added_tokens=True)
-
-    @property
     def has_chat_template(self) -> bool:
         """Whether messages can be encoded without giving a template."""
         return bool(self._pretrained.chat_template)
