@@ -74,11 +74,6 @@ class Tokenizer:
         return cls(load_tokenizer_files(directory))
 
     @property
-    def vocab_size(self) -> int:
-        """Number of tokens that stand for text or are special; the model's may be larger."""
-        return self.backend.get_vocab_size(with_added_tokens=True)
-
-    @property
     def has_chat_template(self) -> bool:
         """Whether messages can be encoded without giving a template."""
         return bool(self._pretrained.chat_template)
