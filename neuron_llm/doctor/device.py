@@ -6,15 +6,15 @@ import contextlib
 import re
 from dataclasses import dataclass
 
+from neuron_llm.backends.neuron.devices import SYSFS_DEVICES
 from neuron_llm.backends.neuron.generations import (
     GENERATIONS,
     DeviceMemory,
     target_of_instance,
 )
+from neuron_llm.backends.neuron.neuron_ls import ListedDevice, ListedProcess
 from neuron_llm.doctor.host import Host, whole_number
-from neuron_llm.doctor.neuron_ls import ListedDevice, ListedProcess
 
-SYSFS_DEVICES = "/sys/devices/virtual/neuron_device"
 _NODE_NAME = re.compile(r"neuron([0-9]{1,6})")
 _CORE_NAME = re.compile(r"neuron_core[0-9]+")
 

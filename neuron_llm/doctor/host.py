@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuron_llm.doctor.command import CommandRunner, run_command
+from neuron_llm.backends.neuron.command import CommandRunner, run_command
 
 # As many digits as the sizes of memory in bytes have, with room to spare.
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from recorded_host import recorded_host, write, write_program
 
 from neuron_llm.backends.cpu.operators.isa import IsaLevel
-from neuron_llm.doctor.command import CommandResult
+from neuron_llm.backends.neuron.command import CommandResult
 from neuron_llm.doctor.compilers import probe_compilers
 from neuron_llm.doctor.finding import Finding, Status
 from neuron_llm.doctor.host import whole_number
