@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,12 @@ def environment_with_doubles() -> dict[str, str]:
     """Return the environment of a process that finds the doubles."""
     path = f"{DOUBLES / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PYTHONPATH": str(DOUBLES)}
+
+
+def shallow_spec(bucket: Bucket) -> GraphSpec:
+    """Return a graph of the family's first layer alone, enough for a mistake in every layer."""
+    spec = graph_spec(FAMILY, bucket)
+    return replace(spec, architecture={**spec.architecture, "num_hidden_layers": 1})
 
 
 def build_graph(folder: Path, spec: GraphSpec, target: NeuronTarget) -> GraphFiles:
