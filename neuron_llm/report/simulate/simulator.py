@@ -9,7 +9,7 @@ that came later than that waits for the next one. Knows no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from neuron_llm.report.run.padding import PaddingAccount
@@ -25,17 +25,6 @@ from neuron_llm.runtime.batch.distribution import Distribution
 from neuron_llm.runtime.batch.metrics import RunMetrics
 from neuron_llm.scheduler import NeuronAsyncScheduler, NeuronScheduler
 from neuron_llm.scheduler.step_record import StepRecord
-
-
-def compare_configurations(
-    workload: Workload, candidates: Iterable[Candidate], step_times: StepTimes
-) -> list[Simulation]:
-    """Return what each candidate makes of the workload, in their order.
-
-    Raises:
-        NeuronLLMError: see `simulate`.
-    """
-    return [simulate(workload, candidate, step_times) for candidate in candidates]
 
 
 def simulate(

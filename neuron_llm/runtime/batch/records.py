@@ -187,11 +187,6 @@ class OrderedRecordWriter:
         self._held: dict[int, bytes] = {}
 
     @property
-    def next_index(self) -> int:
-        """The index whose record is waited for; all before it are written."""
-        return self._next_index
-
-    @property
     def num_held(self) -> int:
         """Records that wait for an earlier one. Admitting fewer lines ahead keeps it small."""
         return len(self._held)

@@ -14,7 +14,7 @@ from simulation_factory import TokenTimes, make_buckets, make_candidate, make_tr
 from neuron_llm.errors import ConfigError, NeuronLLMError, NoBucketError
 from neuron_llm.report.advice.prefill_score import score_prefill
 from neuron_llm.report.run.padding import PaddingAccount
-from neuron_llm.report.simulate.simulator import compare_configurations, simulate
+from neuron_llm.report.simulate.simulator import simulate
 from neuron_llm.report.step_time.step_times import StepTime
 from neuron_llm.report.workload.prefix_hits import computed_after_hits
 from neuron_llm.report.workload.workload import Workload
@@ -223,11 +223,11 @@ def test_estimated_graphs_that_ran_are_named() -> None:
     assert sources["decode_b4_c64"] == "estimated"
 
 
-def test_candidates_are_compared_in_their_order() -> None:
+def test_a_larger_graph_takes_fewer_steps() -> None:
     workload = Workload(make_trace((0.0, 40, 2)))
     small = make_candidate(make_buckets(prefill=(8,)))
     large = make_candidate(make_buckets(prefill=(64,)))
-    results = compare_configurations(workload, [small, large], TokenTimes())
+    results = [simulate(workload, candidate, TokenTimes()) for candidate in (small, large)]
     assert [result.num_steps for result in results] == [6, 2]
     assert [result.candidate for result in results] == [small, large]
 

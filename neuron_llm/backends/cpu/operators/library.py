@@ -41,13 +41,11 @@ class OperatorLibrary:
         self.path = path
         try:
             self._library = ctypes.CDLL(str(path))
-            self._last_error = self._library.neuron_llm_last_error
-        except (OSError, AttributeError) as error:
+        except OSError as error:
             raise ArtifactError(
                 f"the operator library `{path}` cannot be loaded: {error}",
                 hint="compile the artifact again",
             ) from error
-        self._last_error.restype = ctypes.c_char_p
 
     def call(self, operator: str, arguments: ctypes.Structure) -> None:
         """Run an operator without holding Python's global lock.
@@ -64,11 +62,6 @@ class OperatorLibrary:
         message = function(ctypes.byref(arguments))
         if message is not None:
             raise NeuronLLMError(f"{operator}: {message.decode(errors='replace')}")
-
-    def last_error(self) -> str:
-        """Return what the last operator that failed in this thread said, whoever called it."""
-        message: bytes = self._last_error()
-        return message.decode(errors="replace")
 
 
 def load_library(path: Path) -> OperatorLibrary:

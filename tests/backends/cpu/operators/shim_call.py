@@ -57,3 +57,11 @@ def call_shim(
     (tensor,) = alloc_tensors_by_stealing_from_void_ptrs([_new_capsule(output.value, None, None)])
     assert isinstance(tensor, torch.Tensor)
     return tensor
+
+
+def last_error(library: OperatorLibrary) -> str:
+    """Return what the last operator that failed in this thread said, whoever called it."""
+    function = ctypes.CDLL(str(library.path)).neuron_llm_last_error
+    function.restype = c_char_p
+    message: bytes = function()
+    return message.decode(errors="replace")

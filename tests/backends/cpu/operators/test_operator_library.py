@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from level_libraries import built_library
+from shim_call import last_error
 
 from neuron_llm.backends.cpu.features import cpu_features
 from neuron_llm.backends.cpu.operators import library as library_module
@@ -85,7 +86,7 @@ def test_a_library_is_built_once_and_named_after_its_content(
     assert built == build_library(IsaLevel.PORTABLE, built.parent)
     assert compiler.num_runs == 1
     assert built.name.encode() in built.read_bytes(), "graphs find it by this name"
-    assert load_library(built).last_error() == "none"
+    assert last_error(load_library(built)) == "none"
     others = [build_library(IsaLevel.AVX2, built.parent)]
     others.append(build_library(IsaLevel.PORTABLE, built.parent, compiler_options=["-O1"]))
     (sources / "error.cpp").write_text(SOURCE.replace("none", "some"))
@@ -93,7 +94,7 @@ def test_a_library_is_built_once_and_named_after_its_content(
     (sources / "a.h").write_text("")
     others.append(build_library(IsaLevel.PORTABLE, built.parent))
     assert len({built, *others}) == compiler.num_runs == 5
-    assert load_library(others[2]).last_error() == "some"
+    assert last_error(load_library(others[2])) == "some"
 
 
 def test_those_who_build_at_the_same_time_build_once(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from level_libraries import level_library
 from linear_reference import DTYPES, random_case
-from shim_call import call_shim
+from shim_call import call_shim, last_error
 
 from neuron_llm.backends.cpu.operators.isa import IsaLevel
 from neuron_llm.backends.cpu.operators.library import OperatorLibrary
@@ -78,4 +78,4 @@ def test_wrong_operands_are_refused(message: str) -> None:
 
 def test_compiled_graphs_get_the_message_too(library: OperatorLibrary) -> None:
     assert call_shim(library, "linear_packed", INPUTS, WEIGHT, None, 33) is None
-    assert library.last_error() == "`weight` has shape [1, 8, 32], but must have [2, 8, 32]"
+    assert last_error(library) == "`weight` has shape [1, 8, 32], but must have [2, 8, 32]"

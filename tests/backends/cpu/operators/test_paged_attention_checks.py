@@ -9,7 +9,7 @@ import pytest
 import torch
 from attention_case import PagedCase
 from level_libraries import level_library
-from shim_call import call_shim
+from shim_call import call_shim, last_error
 
 from neuron_llm.backends.cpu.features import cpu_features
 from neuron_llm.backends.cpu.operators.isa import widest_level
@@ -112,7 +112,7 @@ def test_a_fault_is_named_and_nothing_is_changed(
     with pytest.raises(NeuronLLMError) as caught:
         torch.ops.neuron_llm.paged_attention(*operands.values())
     assert caught.value.message.startswith(f"paged_attention: {message}")
-    assert library.last_error() in caught.value.message
+    assert last_error(library) in caught.value.message
     for cache, old in zip((case.key_cache, case.value_cache), before, strict=True):
         torch.testing.assert_close(cache, old, atol=0, rtol=0, equal_nan=True)
 
@@ -163,4 +163,4 @@ def test_a_failing_shim_leaves_its_message(library: OperatorLibrary) -> None:
     _, operands = decode_operands()
     operands["slot_mapping"][0] = 1000
     assert call_shim(library, "paged_attention", *operands.values()) is None
-    assert library.last_error().startswith("`slot_mapping[0]` is 1000, but the cache has slots")
+    assert last_error(library).startswith("`slot_mapping[0]` is 1000, but the cache has slots")
