@@ -42,11 +42,17 @@ BLOCK_SIZE = 32
 MAX_NUM_BATCHED_TOKENS = 2048
 MAX_ROUNDS = 15
 
-Row = tuple[int, int, dict[str, float]]
-"""Running and waiting requests, and the microseconds of a step by scheduler."""
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: so many requests, and the microseconds of a step by scheduler."""
+
+    num_running: int
+    num_waiting: int
+    medians: dict[str, float]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Contender:
     """One scheduler, all of whose running requests decode."""
 
@@ -110,11 +116,11 @@ def make_ours(name: str, cls: type[Scheduler], num_running: int, num_waiting: in
     for index in range(num_running + num_waiting):
         scheduler.add_request(Request(f"r{index}", prompt(index), max_tokens=config.max_model_len))
     return Contender(
-        name,
-        scheduler.schedule,
-        scheduler.update_from_output,
-        lambda req_ids: ModelRunnerOutput(req_ids, [[5] for _ in req_ids]),
-        num_running,
+        name=name,
+        schedule=scheduler.schedule,
+        update=scheduler.update_from_output,
+        make_output=lambda req_ids: ModelRunnerOutput(req_ids, [[5] for _ in req_ids]),
+        num_running=num_running,
     )
 
 
@@ -158,7 +164,11 @@ class Vllm:
                 )
             )
         return Contender(
-            name, scheduler.schedule, scheduler.update_from_output, self._make_output, num_running
+            name=name,
+            schedule=scheduler.schedule,
+            update=scheduler.update_from_output,
+            make_output=self._make_output,
+            num_running=num_running,
         )
 
     def _make_scheduler(self, cls: Any, limits: SchedulerConfig) -> Any:
@@ -254,22 +264,22 @@ def load_vllm(folder: str) -> Vllm | None:
 
 def print_rows(rows: list[Row]) -> None:
     """Print the table: microseconds per step, and how much faster ours are."""
-    names = list(rows[0][2])
+    names = list(rows[0].medians)
     ratios = ["vLLM/base", "plug-in/neuron", "vLLM/neuron"] if "vLLM" in names else []
     print("CPU microseconds per decode step (schedule + update_from_output), medians")
     print(" ".join(f"{head:>14}" for head in ["running", "waiting", *names, *ratios]))
-    for num_running, num_waiting, medians in rows:
-        cells = [f"{num_running:>14}", f"{num_waiting:>14}"]
-        cells += [f"{medians[name]:>14.1f}" for name in names]
+    for row in rows:
+        cells = [f"{row.num_running:>14}", f"{row.num_waiting:>14}"]
+        cells += [f"{row.medians[name]:>14.1f}" for name in names]
         for ratio in ratios:
             theirs, ours = ratio.split("/")
-            cells.append(f"{medians[theirs] / medians[ours]:>13.1f}x")
+            cells.append(f"{row.medians[theirs] / row.medians[ours]:>13.1f}x")
         print(" ".join(cells))
 
 
 def print_growth(rows: list[Row]) -> None:
     """Print how the cost of `neuron` grows with running and with waiting requests."""
-    cost = {(num_running, num_waiting): m["neuron"] for num_running, num_waiting, m in rows}
+    cost = {(row.num_running, row.num_waiting): row.medians["neuron"] for row in rows}
     by_running = pairwise(sorted(cost, key=lambda numbers: numbers[::-1]))
     for few, many in [*by_running, *pairwise(sorted(cost))]:
         if few[0] == many[0] or few[1] == many[1]:
@@ -289,7 +299,7 @@ def main() -> None:
     numbers += [(n, waiting) for n in ends for waiting in (0, 10 * args.waiting)]
     with tempfile.TemporaryDirectory() as folder:
         vllm = load_vllm(folder)
-        rows = [(n, waiting, measure(vllm, n, waiting, args.rounds)) for n, waiting in numbers]
+        rows = [Row(n, waiting, measure(vllm, n, waiting, args.rounds)) for n, waiting in numbers]
     print_rows(rows)
     print_growth(rows)
 
