@@ -127,10 +127,10 @@ class CpuBackend:
 
 
 def _build(spec: GraphSpec, key: str, cache_dir: Path, target: CpuTarget) -> None:
-    from neuron_llm.backends.cpu.aot import build_into_cache
+    from neuron_llm.backends.cpu.aot import build_graph
 
     library = CpuBackend(target).operator_library(cache_dir)
-    build_into_cache(spec, key, cache_dir, target, library)
+    build_graph(spec, key, GraphCache(cache_dir), target, library)
 
 
 def _require_torch() -> None:

@@ -152,9 +152,9 @@ class NeuronBackend:
 
 
 def _build(spec: GraphSpec, key: str, cache_dir: Path, target: NeuronTarget) -> None:
-    from neuron_llm.backends.neuron.graph_build import build_into_cache
+    from neuron_llm.backends.neuron.graph_build import build_graph
 
-    build_into_cache(spec, key, cache_dir, target)
+    build_graph(spec, key, GraphCache(cache_dir), target)
 
 
 def _found(name: str, versions: Mapping[str, str], here: str | None) -> str:
