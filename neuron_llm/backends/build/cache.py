@@ -22,15 +22,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from neuron_llm.errors import NeuronLLMError
 
 CHECKSUMS_FILE = "checksums.json"
-
-_BACKENDS_DIR = Path(__file__).resolve().parents[1]
 
 _FOLDERS = ("keys", "graphs", "locks", "logs", "sessions", "tmp")
 # Shared by all who have something in `tmp/`, so that whoever gets it alone may sweep.
@@ -44,14 +42,6 @@ def content_key(content: Any) -> str:
     """Return the sha256 of a JSON-able value in canonical form, 64 hex digits."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def sources_digest(names: Iterable[str]) -> str:
-    """Return the sha256 of files of this package, named from its folder `backends`."""
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update((_BACKENDS_DIR / name).read_bytes())
-    return digest.hexdigest()
 
 
 class GraphCache:
