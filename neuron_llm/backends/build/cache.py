@@ -22,7 +22,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -105,6 +105,21 @@ class GraphCache:
         with self.scratch() as scratch:
             os.rename(directory, scratch / "damaged")
         return None
+
+    def entry(self, key: str, make: Callable[[Path], None]) -> Path:
+        """Return the directory of an entry; whoever has its lock makes it, others wait for it.
+
+        Args:
+            key: its name.
+            make: fills the directory that it is given; called only if there is no such entry.
+        """
+        with self.lock(key):
+            directory = self.graph_directory(key)
+            if directory is None:
+                with self.new_entry(key) as unfinished:
+                    make(unfinished)
+                directory = self.root / "graphs" / key
+            return directory
 
     def use(self, entry: Path) -> bool:
         """Note that an entry is used now; return whether it is there."""

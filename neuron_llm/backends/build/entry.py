@@ -54,16 +54,17 @@ def build_into_cache(
         started = time.perf_counter()
         graph = export()
         graph_key = exported_key(graph.exported, graph.flags)
-        with cache.lock(graph_key):
-            if cache.graph_directory(graph_key) is None:
-                with cache.new_entry(graph_key) as directory:
-                    constants = graph.compile(directory, graph_key)
-                    write_description(
-                        directory,
-                        inputs=_inputs(spec),
-                        constants=constants,
-                        compile_seconds=time.perf_counter() - started,
-                    )
+
+        def compile_graph(directory: Path) -> None:
+            constants = graph.compile(directory, graph_key)
+            write_description(
+                directory,
+                inputs=_inputs(spec),
+                constants=constants,
+                compile_seconds=time.perf_counter() - started,
+            )
+
+        cache.entry(graph_key, compile_graph)
         cache.link(config_key, graph_key)
 
 

@@ -70,7 +70,10 @@ class NeuronBackend:
             job,
             keys,
             GraphBuilder(
-                _build, self.target, "neuron_llm.backends.neuron.graph_build", _require_compiler
+                build=_build,
+                target=self.target,
+                preload="neuron_llm.backends.neuron.graph_build",
+                prepare=_require_compiler,
             ),
         )
 
