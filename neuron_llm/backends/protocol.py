@@ -92,7 +92,7 @@ class GraphFiles:
     constants: tuple[ConstantSpec, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoadJob:
     """One call of `Backend.load`: files that have been checked against the manifest.
 

@@ -29,7 +29,7 @@ _COMPILE_HERE = "compile it on this machine: `neuron-llm compile CONFIG`"
 _COPY_AGAIN = "copy the artifact again, or compile it again: `neuron-llm compile CONFIG`"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ArtifactReport:
     """What was found.
 
@@ -60,7 +60,7 @@ def check_artifact(
     """
     manifest, faults = _read(directory)
     if manifest is None:
-        return ArtifactReport(tuple(faults))
+        return ArtifactReport(findings=tuple(faults))
     held = HeldMemory.of(manifest)
     findings = [
         ok("artifact", f"`{manifest.name}`, id {manifest.artifact_id}, {manifest.backend} backend"),
@@ -70,7 +70,10 @@ def check_artifact(
         _memory_finding(held, available_bytes),
     ]
     return ArtifactReport(
-        tuple(findings), manifest.artifact_id, manifest.backend, needed_bytes=held.total_bytes
+        findings=tuple(findings),
+        artifact_id=manifest.artifact_id,
+        backend=manifest.backend,
+        needed_bytes=held.total_bytes,
     )
 
 

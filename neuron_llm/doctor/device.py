@@ -19,7 +19,7 @@ _NODE_NAME = re.compile(r"neuron([0-9]{1,6})")
 _CORE_NAME = re.compile(r"neuron_core[0-9]+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """A device, as far as it is known; None for what nothing says.
 

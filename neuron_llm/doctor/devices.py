@@ -34,7 +34,7 @@ for node in sys.argv[1:]:
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DeviceReport:
     """What was found.
 
@@ -58,8 +58,12 @@ def probe_devices(host: Host) -> DeviceReport:
     nodes = device_indices(host, "/dev")
     known = device_indices(host, SYSFS_DEVICES) | nodes
     if not known:
-        finding = _no_device(host, driver_version, instance_type)
-        return DeviceReport((finding,), (), driver_version, instance_type)
+        return DeviceReport(
+            findings=(_no_device(host, driver_version, instance_type),),
+            devices=(),
+            driver_version=driver_version,
+            instance_type=instance_type,
+        )
     listing = list_devices(_neuron_ls(host), host.run)
     listed = {device.index: device for device in listing.devices}
     devices = tuple(
@@ -73,7 +77,12 @@ def probe_devices(host: Host) -> DeviceReport:
         *_node_findings(host, devices),
         *_process_findings(devices),
     ]
-    return DeviceReport(tuple(findings), devices, driver_version, instance_type)
+    return DeviceReport(
+        findings=tuple(findings),
+        devices=devices,
+        driver_version=driver_version,
+        instance_type=instance_type,
+    )
 
 
 def _neuron_ls(host: Host) -> str | None:

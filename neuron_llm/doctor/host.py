@@ -16,7 +16,7 @@ from neuron_llm.backends.neuron.command import CommandRunner, run_command
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Host:
     """Everything that a probe reads comes through here.
 

@@ -20,7 +20,7 @@ from neuron_llm.quantities import GIB, shown_bytes
 _LITTLE_DISK_BYTES = GIB
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MachineReport:
     """What was found.
 
@@ -62,7 +62,14 @@ def probe_machine(host: Host, *, cache_dir: Path, artifacts_dir: Path) -> Machin
         *(_disk_finding(name, folder) for name, folder in folders.items()),
     ]
     free = {str(folder): _free_bytes(folder) for folder in folders.values()}
-    return MachineReport(tuple(findings), num_cpus, features, level, memory, free)
+    return MachineReport(
+        findings=tuple(findings),
+        num_cpus=num_cpus,
+        cpu_features=features,
+        isa_level=level,
+        memory=memory,
+        free_disk_bytes=free,
+    )
 
 
 def usable_cpus() -> int:

@@ -31,9 +31,9 @@ def read_memory(host: Host) -> Memory:
     total = _meminfo_bytes(host, "MemTotal")
     available = _meminfo_bytes(host, "MemAvailable")
     memory = Memory(total, available)
-    for limit, left in _group_limits(host):
-        if memory.available_bytes is None or left < memory.available_bytes:
-            memory = Memory(limit, left, is_limited=True)
+    for group in _group_limits(host):
+        if memory.available_bytes is None or group.left_bytes < memory.available_bytes:
+            memory = Memory(group.limit_bytes, group.left_bytes, is_limited=True)
     return memory
 
 
@@ -46,15 +46,24 @@ def _meminfo_bytes(host: Host, key: str) -> int | None:
     return None
 
 
-def _group_limits(host: Host) -> list[tuple[int, int]]:
-    """Return limit and rest of this process's group and of every group around it, in bytes."""
+@dataclass(frozen=True)
+class _GroupLimit:
+    """What a control group may have, and what of it is left."""
+
+    limit_bytes: int
+    left_bytes: int
+
+
+def _group_limits(host: Host) -> list[_GroupLimit]:
+    """Return the limits of this process's group and of every group around it."""
     limits = []
     for group in _groups(host):
         limit = whole_number(host.read(f"{group}/memory.max"))
         used = whole_number(host.read(f"{group}/memory.current"))
         if limit is not None and used is not None:
             reclaimable = _stat_bytes(host, group, "inactive_file")
-            limits.append((limit, max(limit - max(used - reclaimable, 0), 0)))
+            left = max(limit - max(used - reclaimable, 0), 0)
+            limits.append(_GroupLimit(limit, left))
     return limits
 
 

@@ -17,6 +17,7 @@ import pytest
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.artifact.files import verify_files
 from neuron_llm.artifact.scratch import prune_artifacts
+from neuron_llm.backends.build import entry
 from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.cpu import aot
 from neuron_llm.backends.cpu.operators.isa import IsaLevel
@@ -121,15 +122,16 @@ def test_two_that_want_one_graph_build_it_once(
         time.sleep(0.5)
 
     monkeypatch.setattr(aot, "export_graph", lambda *_, **__: type("Graph", (), {"exported": 0}))
-    monkeypatch.setattr(aot, "exported_key", lambda *_: "graph")
+    monkeypatch.setattr(entry, "exported_key", lambda *_: "graph")
     monkeypatch.setattr(aot, "_compile", compile_slowly)
-    monkeypatch.setattr(aot, "_describe", lambda *_: None)
+    monkeypatch.setattr(aot, "_constants", lambda *_: [])
     spec = GraphSpec(DecodeBucket(1, 16), {}, "float32", 16, 4, 5)
-    arguments = (spec, "config", tmp_path, CpuTarget(IsaLevel.PORTABLE, custom_ops=False), None)
-    threads = [threading.Thread(target=aot.build_into_cache, args=arguments) for _ in range(2)]
+    cache = GraphCache(tmp_path)
+    arguments = (spec, "config", cache, CpuTarget(IsaLevel.PORTABLE, custom_ops=False), None)
+    threads = [threading.Thread(target=aot.build_graph, args=arguments) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
     assert len(built) == 1
-    assert GraphCache(tmp_path).find("config") is not None
+    assert cache.find("config") is not None

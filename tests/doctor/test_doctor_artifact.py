@@ -42,7 +42,16 @@ def about(subject: str, report: ArtifactReport) -> Finding:
 
 
 def device(target: str | None) -> Device:
-    return Device(0, None, target, 2, None, None, (), has_node=True)
+    return Device(
+        index=0,
+        name=None,
+        target=target,
+        num_cores=2,
+        logical_nc_config=None,
+        memory_bytes=None,
+        processes=(),
+        has_node=True,
+    )
 
 
 def test_a_good_artifact_is_all_well(tiny_artifact: Path) -> None:

@@ -12,7 +12,16 @@ from neuron_llm.doctor.finding import Finding, Status
 
 
 def device(num_cores: int | None) -> Device:
-    return Device(0, "Inferentia2", "inf2", num_cores, None, None, (), has_node=True)
+    return Device(
+        index=0,
+        name="Inferentia2",
+        target="inf2",
+        num_cores=num_cores,
+        logical_nc_config=None,
+        memory_bytes=None,
+        processes=(),
+        has_node=True,
+    )
 
 
 def probe(**environ: str) -> dict[str, Finding]:

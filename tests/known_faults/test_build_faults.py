@@ -55,7 +55,9 @@ def test_after_a_failure_only_the_graph_that_failed_is_built(tmp_path: Path) -> 
     """The fault: one of many builds fails, all is lost, and the next compile begins anew."""
     broken = tmp_path / "broken"
     specs = tuple(GraphSpec(DecodeBucket(rows, 64), {}, "float32", 64, 4, 65) for rows in (1, 2, 4))
-    builder = GraphBuilder(_build_unless_broken, broken, "json", lambda: None)
+    builder = GraphBuilder(
+        build=_build_unless_broken, target=broken, preload="json", prepare=lambda: None
+    )
     events: list[BuildEvent] = []
     job = CompileJob(specs, tmp_path / "cache", num_jobs=1, on_event=events.append)
     keys = ["one", "two", "four"]

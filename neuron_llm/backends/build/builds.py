@@ -13,7 +13,7 @@ from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.protocol import BuildEvent, BuiltGraph, CompileJob
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GraphBuilder:
     """How a backend builds one graph, in a process of its own.
 

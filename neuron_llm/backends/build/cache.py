@@ -22,15 +22,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from neuron_llm.errors import NeuronLLMError
 
 CHECKSUMS_FILE = "checksums.json"
-
-_BACKENDS_DIR = Path(__file__).resolve().parents[1]
 
 _FOLDERS = ("keys", "graphs", "locks", "logs", "sessions", "tmp")
 # Shared by all who have something in `tmp/`, so that whoever gets it alone may sweep.
@@ -44,14 +42,6 @@ def content_key(content: Any) -> str:
     """Return the sha256 of a JSON-able value in canonical form, 64 hex digits."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def sources_digest(names: Iterable[str]) -> str:
-    """Return the sha256 of files of this package, named from its folder `backends`."""
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update((_BACKENDS_DIR / name).read_bytes())
-    return digest.hexdigest()
 
 
 class GraphCache:
@@ -115,6 +105,21 @@ class GraphCache:
         with self.scratch() as scratch:
             os.rename(directory, scratch / "damaged")
         return None
+
+    def entry(self, key: str, make: Callable[[Path], None]) -> Path:
+        """Return the directory of an entry; whoever has its lock makes it, others wait for it.
+
+        Args:
+            key: its name.
+            make: fills the directory that it is given; called only if there is no such entry.
+        """
+        with self.lock(key):
+            directory = self.graph_directory(key)
+            if directory is None:
+                with self.new_entry(key) as unfinished:
+                    make(unfinished)
+                directory = self.root / "graphs" / key
+            return directory
 
     def use(self, entry: Path) -> bool:
         """Note that an entry is used now; return whether it is there."""

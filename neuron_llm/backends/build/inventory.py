@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -106,24 +106,22 @@ def prune_cache(root: Path, limits: PruneLimits, *, dry_run: bool) -> PruneResul
         NeuronLLMError: the cache cannot be written.
     """
     if not root.is_dir():
-        return PruneResult((), (), ())
+        return PruneResult(removed=(), in_use=(), kept=())
     cache = GraphCache(root)
     # What goes steps aside in one rename each, so that nobody waits for it to be deleted.
     with cache.scratch() as scratch, cache.pruning() as began:
-        entries = list_cache(root)
-        chosen, in_use = choose_entries(entries, limits, began=began, now=time.time())
+        result = choose_entries(list_cache(root), limits, began=began, now=time.time())
         if not dry_run:
-            for index, entry in enumerate(chosen):
+            for index, entry in enumerate(result.removed):
                 os.rename(entry.path, scratch / str(index))
             _remove_dangling_keys(root)
-    kept = tuple(entry for entry in entries if entry not in chosen)
-    return PruneResult(tuple(chosen), tuple(in_use), kept)
+    return result
 
 
 def choose_entries(
-    entries: Iterable[CacheEntry], limits: PruneLimits, *, began: float | None, now: float
-) -> tuple[list[CacheEntry], list[CacheEntry]]:
-    """Return what goes, and what would go if no compile could need it.
+    entries: Sequence[CacheEntry], limits: PruneLimits, *, began: float | None, now: float
+) -> PruneResult:
+    """Return what goes, what would go if no compile could need it, and what stays.
 
     Args:
         entries: of a cache.
@@ -131,9 +129,8 @@ def choose_entries(
         began: when the oldest compile that still runs began; None if there is none.
         now: the time.
     """
-    chosen: list[CacheEntry] = []
+    removed: list[CacheEntry] = []
     in_use: list[CacheEntry] = []
-    entries = list(entries)
     total_bytes = sum(entry.size_bytes for entry in entries)
     for entry in sorted(entries, key=lambda entry: (entry.last_used, entry.name)):
         is_old = limits.max_age_s is not None and now - entry.last_used >= limits.max_age_s
@@ -143,9 +140,10 @@ def choose_entries(
         if began is not None and entry.last_used >= began:
             in_use.append(entry)
         else:
-            chosen.append(entry)
+            removed.append(entry)
             total_bytes -= entry.size_bytes
-    return chosen, in_use
+    kept = tuple(entry for entry in entries if entry not in removed)
+    return PruneResult(tuple(removed), tuple(in_use), kept)
 
 
 def _entry(path: Path, kind: EntryKind | None) -> CacheEntry | None:

@@ -1,6 +1,6 @@
 """Build one bucket's graph into a shared object with AOTInductor.
 
-Runs in a process of its own, one per graph (`build_pool.py`).
+Runs in a process of its own, one per graph (`build/pool.py`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import json
 import os
 import shutil
 import tempfile
-import time
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from neuron_llm.backends.build.cache import GraphCache
-from neuron_llm.backends.build.files import write_description
-from neuron_llm.backends.build.key import exported_key
+from neuron_llm.backends.build.entry import build_into_cache
 from neuron_llm.backends.cpu.environment import graph_environment
 from neuron_llm.backends.cpu.export import (
     MODEL_PREFIX,
@@ -32,8 +31,7 @@ from neuron_llm.backends.cpu.operators.library import load_library
 from neuron_llm.backends.cpu.operators.shims import shim_declarations
 from neuron_llm.backends.cpu.shared_object import SharedObject
 from neuron_llm.backends.cpu.target import CONSTANTS_FILE, GRAPH_FILE, CpuTarget, vector_options
-from neuron_llm.backends.graph.inputs import input_shapes
-from neuron_llm.backends.graph.spec import GraphSpec, TensorSpec
+from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
 from neuron_llm.errors import CompileError
 
 # Weights stay outside the shared object. The wrapper only calls kernels: optimising it takes half
@@ -55,36 +53,66 @@ def inductor_options(dtype: str, target: CpuTarget) -> dict[str, Any]:
     return {**INDUCTOR_OPTIONS, **extra, **vector_options(target.isa_level)}
 
 
-def build_into_cache(
-    spec: GraphSpec, config_key: str, cache_dir: Path, target: CpuTarget, library: Path | None
+@dataclass(frozen=True)
+class _AotGraph:
+    """An exported graph on its way through AOTInductor; see `ExportedGraph`.
+
+    Attributes:
+        spec: the graph.
+        target: what it is compiled for.
+        library: the operator library of the target, if it has one.
+        graph: its exported form.
+        cache: where the compiler may work.
+    """
+
+    spec: GraphSpec
+    target: CpuTarget
+    library: Path | None
+    graph: CpuGraph
+    cache: GraphCache
+
+    @property
+    def exported(self) -> torch.export.ExportedProgram:
+        """See `ExportedGraph.exported`."""
+        return self.graph.exported
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The compiler's, without those of the operators, which the environment stands for."""
+        return inductor_options(self.spec.dtype, self.target)
+
+    @property
+    def flags(self) -> list[object]:
+        """See `ExportedGraph.flags`."""
+        return [self.options, graph_environment(self.target)]
+
+    def compile(self, directory: Path, graph_key: str) -> list[ConstantSpec]:
+        """See `ExportedGraph.compile`."""
+        options = self.options
+        if self.library is not None:
+            options |= operator_options(self.library)
+        _compile(self.exported, options, self.cache, directory)
+        return _constants(self.graph, directory, self.spec.bucket.name)
+
+
+def build_graph(
+    spec: GraphSpec, config_key: str, cache: GraphCache, target: CpuTarget, library: Path | None
 ) -> None:
     """Export and compile a graph unless the cache has it; the cache then has it.
-
-    Whoever holds the lock builds; others wait for it and find the result.
 
     Args:
         spec: the graph.
         config_key: its first-level key.
-        cache_dir: root of the cache.
+        cache: where it goes.
         target: what it is compiled for.
         library: the operator library of the target, if it has one.
     """
-    cache = GraphCache(cache_dir)
-    with cache.lock(config_key):
-        if cache.find(config_key) is not None:
-            return
-        started = time.perf_counter()
+
+    def export() -> _AotGraph:
         graph = export_graph(spec, custom_ops=target.custom_ops)
-        options = inductor_options(spec.dtype, target)
-        graph_key = exported_key(graph.exported, [options, graph_environment(target)])
-        with cache.lock(graph_key):
-            if cache.graph_directory(graph_key) is None:
-                with cache.new_entry(graph_key) as directory:
-                    if library is not None:
-                        options |= operator_options(library)
-                    _compile(graph.exported, options, cache, directory)
-                    _describe(spec, graph, directory, time.perf_counter() - started)
-        cache.link(config_key, graph_key)
+        return _AotGraph(spec, target, library, graph, cache)
+
+    build_into_cache(cache, spec, config_key, export)
 
 
 def operator_options(library: Path) -> dict[str, Any]:
@@ -145,17 +173,10 @@ def _require_no_fallbacks(archive: zipfile.ZipFile) -> None:
         )
 
 
-def _describe(
-    spec: GraphSpec,
-    graph: CpuGraph,
-    directory: Path,
-    compile_seconds: float,
-) -> None:
+def _constants(graph: CpuGraph, directory: Path, graph_name: str) -> list[ConstantSpec]:
+    """Describe what a compiled graph reads, and store what of it is no weight of the model."""
     tensors = model_constants(graph.exported)
-    names = SharedObject(directory / GRAPH_FILE, spec.bucket.name).constant_names()
-    constants = [
-        constant_spec(name, fqn, tensors[fqn], graph.stacked) for name, fqn in sorted(names.items())
-    ]
+    names = SharedObject(directory / GRAPH_FILE, graph_name).constant_names()
     own = {
         fqn: tensors[fqn].contiguous()
         for fqn in names.values()
@@ -163,10 +184,6 @@ def _describe(
     }
     if own:
         save_file(own, directory / CONSTANTS_FILE)
-    shapes = input_shapes(spec.bucket, max_model_len=spec.max_model_len, block_size=spec.block_size)
-    write_description(
-        directory,
-        inputs=[TensorSpec(name, shape, "int32") for name, shape in shapes.items()],
-        constants=constants,
-        compile_seconds=compile_seconds,
-    )
+    return [
+        constant_spec(name, fqn, tensors[fqn], graph.stacked) for name, fqn in sorted(names.items())
+    ]

@@ -60,7 +60,14 @@ class CpuBackend:
             self.operator_library(job.cache_dir)
 
         return graphs_of_job(
-            job, keys, GraphBuilder(_build, self.target, "neuron_llm.backends.cpu.aot", prepare)
+            job,
+            keys,
+            GraphBuilder(
+                build=_build,
+                target=self.target,
+                preload="neuron_llm.backends.cpu.aot",
+                prepare=prepare,
+            ),
         )
 
     def shared_files(self, job: CompileJob, built: Sequence[BuiltGraph]) -> list[Path]:
@@ -76,17 +83,13 @@ class CpuBackend:
         """
         if not self.target.custom_ops:
             return None
-        cache = GraphCache(cache_dir)
         name = library_name(self.target.isa_level)
-        with cache.lock(name):
-            directory = cache.graph_directory(name)
-            if directory is None:
-                _require_compiler()
-                with cache.new_entry(name) as entry:
-                    build_library(self.target.isa_level, entry)
-                directory = cache.graph_directory(name)
-        assert directory is not None
-        return directory / f"{name}.so"
+
+        def build(directory: Path) -> None:
+            _require_compiler()
+            build_library(self.target.isa_level, directory)
+
+        return GraphCache(cache_dir).entry(name, build) / f"{name}.so"
 
     def lay_out(self, constant: ConstantSpec, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """See `Backend.lay_out`."""
@@ -127,10 +130,10 @@ class CpuBackend:
 
 
 def _build(spec: GraphSpec, key: str, cache_dir: Path, target: CpuTarget) -> None:
-    from neuron_llm.backends.cpu.aot import build_into_cache
+    from neuron_llm.backends.cpu.aot import build_graph
 
     library = CpuBackend(target).operator_library(cache_dir)
-    build_into_cache(spec, key, cache_dir, target, library)
+    build_graph(spec, key, GraphCache(cache_dir), target, library)
 
 
 def _require_torch() -> None:

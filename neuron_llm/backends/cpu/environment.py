@@ -6,27 +6,11 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from neuron_llm.backends.build.cache import sources_digest
+from neuron_llm.backends.build.sources import sources_digest
 from neuron_llm.backends.cpu.operators.library import library_name
 from neuron_llm.backends.cpu.target import CpuTarget
 
-# Files whose text decides what is traced and how it is compiled.
-_TRACED_SOURCES = (
-    "graph/attention.py",
-    "graph/empty_model.py",
-    "graph/experts.py",
-    "graph/module.py",
-    "graph/inputs.py",
-    "graph/rotary.py",
-    "cpu/aot.py",
-    "cpu/export.py",
-    "cpu/operator_attention.py",
-    "cpu/operator_linears.py",
-    "cpu/operators/packing.py",
-    "cpu/operators/registration.py",
-    "cpu/operators/shims.py",
-    "cpu/target.py",
-)
+_BUILDER = "neuron_llm.backends.cpu.aot"
 
 
 def library_versions() -> dict[str, str]:
@@ -41,5 +25,5 @@ def graph_environment(target: CpuTarget) -> dict[str, Any]:
         "versions": library_versions(),
         "isa_level": target.isa_level,
         "operators": library_name(target.isa_level) if target.custom_ops else None,
-        "sources": sources_digest(_TRACED_SOURCES),
+        "sources": sources_digest(_BUILDER, room="neuron_llm.backends"),
     }

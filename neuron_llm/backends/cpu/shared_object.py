@@ -28,6 +28,9 @@ from neuron_llm.errors import ArtifactError
 
 _DEVICE = b"cpu"
 _GET_LAST_ERROR = "GetLastError"
+# The last two arguments with which constants are set: `use_inactive` and `validate_full_update`.
+_USE_ACTIVE_BUFFER = False
+_CHECK_THAT_ALL_ARE_THERE = True
 
 # It keeps the global lock: it touches a Python object.
 _capsule_pointer = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(
@@ -83,13 +86,8 @@ class SharedObject:
         self._constants: list[torch.Tensor] = []
         delete = self._functions["ModelContainerDelete"]
         # At the end of the process nothing has to be given back.
-        self._finalizer = weakref.finalize(self, delete, container)
-        self._finalizer.atexit = False
-
-    def close(self) -> None:
-        """Delete the graph's state; it cannot be called any more."""
-        self._finalizer()
-        self._constants = []
+        finalizer = weakref.finalize(self, delete, container)
+        finalizer.atexit = False
 
     def constant_names(self) -> dict[str, str]:
         """Return the name of each constant in the graph and its qualified name in the model."""
@@ -127,7 +125,8 @@ class SharedObject:
         try:
             self._call(
                 "ModelContainerUpdateUserManagedConstantBufferPairs",
-                *(self._container, entries, len(entries), False, True),
+                *(self._container, entries, len(entries)),
+                *(_USE_ACTIVE_BUFFER, _CHECK_THAT_ALL_ARE_THERE),
             )
         finally:
             # It has copied the handles; taking ours back deletes them.

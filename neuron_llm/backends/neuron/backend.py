@@ -70,7 +70,10 @@ class NeuronBackend:
             job,
             keys,
             GraphBuilder(
-                _build, self.target, "neuron_llm.backends.neuron.graph_build", _require_compiler
+                build=_build,
+                target=self.target,
+                preload="neuron_llm.backends.neuron.graph_build",
+                prepare=_require_compiler,
             ),
         )
 
@@ -152,9 +155,9 @@ class NeuronBackend:
 
 
 def _build(spec: GraphSpec, key: str, cache_dir: Path, target: NeuronTarget) -> None:
-    from neuron_llm.backends.neuron.graph_build import build_into_cache
+    from neuron_llm.backends.neuron.graph_build import build_graph
 
-    build_into_cache(spec, key, cache_dir, target)
+    build_graph(spec, key, GraphCache(cache_dir), target)
 
 
 def _found(name: str, versions: Mapping[str, str], here: str | None) -> str:

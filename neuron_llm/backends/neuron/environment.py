@@ -6,27 +6,14 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
-from neuron_llm.backends.build.cache import sources_digest
+from neuron_llm.backends.build.sources import sources_digest
 from neuron_llm.backends.neuron.packages import NEURONX_DISTRIBUTED, is_stub
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, Binding
 
-# Files whose text decides what is traced and how it is compiled.
-_TRACED_SOURCES = (
-    "graph/empty_model.py",
-    "graph/experts.py",
-    "graph/inputs.py",
-    "graph/rotary.py",
-    "neuron/graph/binding_table.py",
-    "neuron/trace/buffered_graph.py",
-    "neuron/graph/export.py",
-    "neuron/graph/functional_attention.py",
-    "neuron/graph/functional_graph.py",
-    "neuron/graph_build.py",
-    "neuron/graph/constants.py",
-    "neuron/model_builder/model_builder.py",
-    "neuron/model_builder/nxd_model.py",
-    "neuron/target.py",
-    "neuron/trace/trace.py",
+# What compiles a graph, and what puts graphs together.
+_BUILDERS = (
+    "neuron_llm.backends.neuron.graph_build",
+    "neuron_llm.backends.neuron.model_builder.nxd_model",
 )
 _LIBRARIES = ("torch", "transformers", "torch-neuronx", "neuronx-cc")
 _RUN_TIME_LIBRARIES = ("torch", "torch-neuronx")
@@ -57,4 +44,5 @@ def installed_version(name: str) -> str | None:
 @cache
 def graph_environment(binding: Binding) -> dict[str, Any]:
     """Return the part of every cache key that does not come from the configuration."""
-    return {"versions": library_versions(binding), "sources": sources_digest(_TRACED_SOURCES)}
+    sources = sources_digest(*_BUILDERS, room="neuron_llm.backends")
+    return {"versions": library_versions(binding), "sources": sources}

@@ -1,33 +1,31 @@
 """Build one bucket's graph into the cache, by either binding.
 
-Runs in a process of its own, one per graph (`build_pool.py`), on any host.
+Runs in a process of its own, one per graph (`build/pool.py`), on any host.
 """
 
 from __future__ import annotations
 
 import shutil
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from neuron_llm.backends.build.cache import GraphCache
-from neuron_llm.backends.build.files import write_description
+from neuron_llm.backends.build.entry import build_into_cache
 from neuron_llm.backends.build.inventory import COMPILER_DIR
-from neuron_llm.backends.build.key import exported_key
 from neuron_llm.backends.graph.inputs import input_shapes
-from neuron_llm.backends.graph.spec import GraphSpec, TensorSpec
+from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
 from neuron_llm.backends.neuron.environment import graph_environment
 from neuron_llm.backends.neuron.graph.binding_table import BindingTable, cache_names
 from neuron_llm.backends.neuron.graph.constants import TracedProgram
 from neuron_llm.backends.neuron.graph.export import (
+    TraceableGraph,
     example_inputs,
     export_function,
-    functional_graph,
-    zero_kv_caches,
+    traceable_graph,
 )
-from neuron_llm.backends.neuron.graph.functional_graph import FunctionalGraph
 from neuron_llm.backends.neuron.graph.static_graph import require_static
 from neuron_llm.backends.neuron.model_builder.model_builder import compile_neff
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
@@ -35,94 +33,84 @@ from neuron_llm.backends.neuron.trace.trace import compile_script
 
 
 @dataclass(frozen=True)
-class Build:
-    """One graph on its way.
+class _NeuronGraph:
+    """A graph on its way through neuronx-cc; see `ExportedGraph`.
 
     Attributes:
-        spec: its shapes.
-        target: what it is compiled for.
-        graph: the function.
-        kv_caches: zero, of its shapes.
-        work_dir: where the compiler works and leaves its log.
-        started: when building it began, by `time.perf_counter`.
+        graph: what is compiled.
+        exported: the same in core operators, and static.
+        compiler_dir: where the compiler has a folder for each graph.
     """
 
-    spec: GraphSpec
-    target: NeuronTarget
-    graph: FunctionalGraph
-    kv_caches: list[torch.Tensor]
-    work_dir: Path
-    started: float
+    graph: TraceableGraph
+    exported: torch.export.ExportedProgram
+    compiler_dir: Path
+
+    @property
+    def flags(self) -> list[object]:
+        """See `ExportedGraph.flags`."""
+        target = self.graph.target
+        return [target.binding, target.compiler_arguments(), graph_environment(target.binding)]
+
+    def compile(self, directory: Path, graph_key: str) -> Sequence[ConstantSpec]:
+        """See `ExportedGraph.compile`."""
+        name = f"{self.graph.spec.bucket.name}-{graph_key[:12]}"
+        return compile_graph(directory, self.graph, self.compiler_dir / name)
 
 
-def build_into_cache(
-    spec: GraphSpec, config_key: str, cache_dir: Path, target: NeuronTarget
-) -> None:
+def build_graph(spec: GraphSpec, config_key: str, cache: GraphCache, target: NeuronTarget) -> None:
     """Trace and compile a graph unless the cache has it; the cache then has it.
-
-    Whoever holds the lock builds; others wait for it and find the result.
 
     Args:
         spec: the graph.
         config_key: its first-level key.
-        cache_dir: root of the cache.
+        cache: where it goes.
         target: what it is compiled for.
 
     Raises:
         CompileError: the graph is not static.
     """
-    cache = GraphCache(cache_dir)
-    with cache.lock(config_key):
-        if cache.find(config_key) is not None:
-            return
-        started = time.perf_counter()
-        graph = functional_graph(spec, target)
-        caches = zero_kv_caches(spec, graph.model)
-        exported = export_function(graph, (*example_inputs(spec), *caches))
+
+    def export() -> _NeuronGraph:
+        graph = traceable_graph(spec, target)
+        exported = export_function(graph.function, (*example_inputs(spec), *graph.kv_caches))
         require_static(exported, spec.bucket.name)
-        environment = graph_environment(target.binding)
-        flags = [target.binding, target.compiler_arguments(), environment]
-        graph_key = exported_key(exported, flags)
-        with cache.lock(graph_key):
-            if cache.graph_directory(graph_key) is None:
-                work_dir = cache.root / COMPILER_DIR / f"{spec.bucket.name}-{graph_key[:12]}"
-                with cache.new_entry(graph_key) as directory:
-                    compile_graph(directory, Build(spec, target, graph, caches, work_dir, started))
-        cache.link(config_key, graph_key)
+        return _NeuronGraph(graph, exported, cache.root / COMPILER_DIR)
+
+    build_into_cache(cache, spec, config_key, export)
 
 
-def compile_graph(directory: Path, build: Build) -> None:
-    """Fill a graph's directory; the compiler's own is emptied first, and kept afterwards.
+def compile_graph(directory: Path, graph: TraceableGraph, work_dir: Path) -> Sequence[ConstantSpec]:
+    """Fill a graph's directory, and return what the compiled graph reads.
+
+    Args:
+        directory: takes the compiled program and its binding table.
+        graph: what is compiled.
+        work_dir: where the compiler works and leaves its log; emptied first, and kept afterwards.
 
     Raises:
         CompileError: the program reads what is no weight of the model.
     """
-    shutil.rmtree(build.work_dir, ignore_errors=True)
-    build.work_dir.mkdir(parents=True)
-    print(f"the compiler works in {build.work_dir}", flush=True)
-    compile_program = compile_neff if build.target.binding == MODEL_BUILDER else compile_script
-    program = compile_program(
-        directory, (build.graph, build.kv_caches), build.spec, build.target, build.work_dir
-    )
-    _describe(directory, program, build)
+    shutil.rmtree(work_dir, ignore_errors=True)
+    work_dir.mkdir(parents=True)
+    print(f"the compiler works in {work_dir}", flush=True)
+    is_shared = graph.target.binding == MODEL_BUILDER
+    compile_program = compile_neff if is_shared else compile_script
+    program = compile_program(directory, graph, work_dir)
+    _binding_table(graph, program).write(directory)
+    return program.constants
 
 
-def _describe(directory: Path, program: TracedProgram, build: Build) -> None:
-    spec, target = build.spec, build.target
+def _binding_table(graph: TraceableGraph, program: TracedProgram) -> BindingTable:
+    spec, target = graph.spec, graph.target
     shapes = input_shapes(spec.bucket, max_model_len=spec.max_model_len, block_size=spec.block_size)
-    BindingTable(
+    return BindingTable(
         binding=target.binding,
         inputs=list(shapes),
         outputs=["next_token_ids" if target.samples_greedily else "logits", *program.returned],
-        states=cache_names(len(build.kv_caches) // 2),
+        states=cache_names(len(graph.kv_caches) // 2),
         aliases={name: 1 + index for index, name in enumerate(program.returned)},
         weights=[constant.weight for constant in program.constants],
         compiler_arguments=target.compiler_arguments(),
         hlo_sha256=program.hlo_sha256,
-    ).write(directory)
-    write_description(
-        directory,
-        inputs=[TensorSpec(name, shape, "int32") for name, shape in shapes.items()],
-        constants=program.constants,
-        compile_seconds=time.perf_counter() - build.started,
     )

@@ -27,7 +27,7 @@ class ListedProcess:
     command: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ListedDevice:
     """A device in the words of `neuron-ls`; None for what it does not say.
 

@@ -2,7 +2,7 @@
 
 Top-level keys carry vLLM's names, keys of `neuron_config` carry vLLM Neuron's. The models are
 frozen, refuse unknown keys and convert nothing: `"8"`, `8.0` and `true` are no whole numbers. Rules
-that join several keys, or a key and the model, live in `config_rules.py`.
+that join several keys, or a key and the model, live in `rules.py`.
 
 Each field's description completes the sentence "the value must be ...", and its first example is a
 value that passes: the messages about a faulty file are made of both.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ from typing import Any
 
 from neuron_llm.artifact.manifest import file_sha256
 from neuron_llm.backends.build.cache import GraphCache, content_key
+from neuron_llm.backends.build.sources import sources_digest
 from neuron_llm.compile.model.gguf_header import GgufHeader, read_gguf_header
 from neuron_llm.compile.model.gguf_spec import FLOAT_DTYPES, gguf_config, main_type
 from neuron_llm.compile.model.gguf_weights import plan_conversion, write_safetensors
@@ -42,14 +42,6 @@ _IDENTITY_KEYS = {
     "quantization_config",
     "use_cache",
 }
-_CONVERTER_SOURCES = (
-    "checkpoint.py",
-    "gguf_header.py",
-    "gguf_rope.py",
-    "gguf_spec.py",
-    "gguf_weights.py",
-    "transformers_model.py",
-)
 _CONVERTER_PACKAGES = ("gguf", "transformers")
 
 
@@ -170,7 +162,5 @@ def _save_tokenizer(gguf: Path, directory: Path) -> None:
 
 def _converter() -> dict[str, str]:
     """What a conversion depends on besides the file: our code and the libraries."""
-    digest = hashlib.sha256()
-    for name in _CONVERTER_SOURCES:
-        digest.update((Path(__file__).parent / name).read_bytes())
-    return {"sources": digest.hexdigest(), **{name: version(name) for name in _CONVERTER_PACKAGES}}
+    sources = sources_digest(__name__, room="neuron_llm.compile.model")
+    return {"sources": sources, **{name: version(name) for name in _CONVERTER_PACKAGES}}

@@ -162,16 +162,16 @@ def test_limits_hold_for_all_that_may_go_and_the_last_used_stays(
     entries: list[CacheEntry], max_age: int | None, max_size: int | None, began: int
 ) -> None:
     limits = PruneLimits(max_age, max_size)
-    chosen, in_use = choose_entries(entries, limits, began=began, now=100)
-    assert all(entry.last_used < began for entry in chosen)
-    assert all(entry.last_used >= began for entry in in_use)
-    kept = [entry for entry in entries if entry not in chosen]
-    free = [entry for entry in kept if entry.last_used < began]
+    result = choose_entries(entries, limits, began=began, now=100)
+    assert all(entry.last_used < began for entry in result.removed)
+    assert all(entry.last_used >= began for entry in result.in_use)
+    assert list(result.kept) == [entry for entry in entries if entry not in result.removed]
+    free = [entry for entry in result.kept if entry.last_used < began]
     if max_age is not None:
         assert all(100 - entry.last_used < max_age for entry in free)
     if max_size is not None and free:
-        assert sum(entry.size_bytes for entry in kept) <= max_size
+        assert sum(entry.size_bytes for entry in result.kept) <= max_size
     if max_age is None and max_size is None:
-        assert chosen == in_use == []
-    if max_age is None and chosen and free:
-        assert max(e.last_used for e in chosen) <= min(e.last_used for e in free)
+        assert result.removed == result.in_use == ()
+    if max_age is None and result.removed and free:
+        assert max(e.last_used for e in result.removed) <= min(e.last_used for e in free)

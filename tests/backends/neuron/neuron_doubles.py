@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +23,10 @@ from tiny_families import (
     graph_spec,
 )
 
-from neuron_llm.backends.build.files import read_built_graph
 from neuron_llm.backends.graph.attention import ATTENTION_NAME
 from neuron_llm.backends.graph.spec import GraphSpec
-from neuron_llm.backends.neuron.graph.export import functional_graph, zero_kv_caches
-from neuron_llm.backends.neuron.graph_build import Build, compile_graph
+from neuron_llm.backends.neuron.graph.export import traceable_graph
+from neuron_llm.backends.neuron.graph_build import compile_graph
 from neuron_llm.backends.neuron.model_builder.nxd_model import put_together
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
 from neuron_llm.backends.protocol import GraphFiles, KVCacheShape, LoadJob
@@ -62,12 +60,9 @@ def shallow_spec(bucket: Bucket) -> GraphSpec:
 
 def build_graph(folder: Path, spec: GraphSpec, target: NeuronTarget) -> GraphFiles:
     """Compile one graph into a folder, which must be there."""
-    graph = functional_graph(spec, target)
-    caches = zero_kv_caches(spec, graph.model)
     work_dir = folder.parent / "work" / spec.bucket.name
-    build = Build(spec, target, graph, caches, work_dir, time.perf_counter())
-    compile_graph(folder, build)
-    return GraphFiles(spec.bucket, folder, read_built_graph(folder).constants)
+    constants = compile_graph(folder, traceable_graph(spec, target), work_dir)
+    return GraphFiles(spec.bucket, folder, tuple(constants))
 
 
 def build_graphs(

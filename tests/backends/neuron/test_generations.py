@@ -64,7 +64,14 @@ def fault(call, *args):
 loaded = load_config(Path("new.yaml"))
 plan = plan_compile(loaded, loaded.model_spec)
 root = Path("root")
-host = Host(root, {}, (), lambda argv, timeout_s: None, "python", "3.11")
+host = Host(
+    root=root,
+    environ={},
+    package_path=(),
+    run=lambda argv, timeout_s: None,
+    python="python",
+    python_version="3.11",
+)
 device = read_device(host, 0, None, has_node=True)
 variable = {"NEURON_PLATFORM_TARGET_OVERRIDE": "gen5", "NEURON_LOGICAL_NC_CONFIG": "4"}
 core = roofline_device("trn4")

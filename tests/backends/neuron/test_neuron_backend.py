@@ -91,7 +91,14 @@ def test_graphs_of_another_generation_are_refused(
     instance_type: str, refused: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_doubles(monkeypatch)
-    listed = ListedDevice(0, instance_type, None, None, None, ())
+    listed = ListedDevice(
+        index=0,
+        instance_type=instance_type,
+        num_cores=None,
+        logical_nc_config=None,
+        memory_bytes=None,
+        processes=(),
+    )
     monkeypatch.setattr(devices, "list_devices", lambda *_: Listing("neuron-ls", (listed,)))
     backend = NeuronBackend(None)
     versions = NeuronBackend(TARGET).versions()

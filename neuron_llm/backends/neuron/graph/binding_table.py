@@ -12,7 +12,7 @@ GRAPH_FILE = "graph.neuron"
 BINDING_FILE = "binding.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BindingTable:
     """The table of a graph.
 

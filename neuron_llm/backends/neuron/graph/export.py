@@ -7,6 +7,7 @@ memory, and the graph is the same for every fine-tune of an architecture.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,29 @@ from neuron_llm.backends.neuron.graph.functional_attention import FUNCTIONAL_ATT
 from neuron_llm.backends.neuron.graph.functional_graph import FunctionalGraph
 from neuron_llm.backends.neuron.graph.torch_releases import core_form
 from neuron_llm.backends.neuron.target import NeuronTarget
+
+
+@dataclass(frozen=True)
+class TraceableGraph:
+    """One bucket's function and what a binding needs to compile it.
+
+    Attributes:
+        spec: its shapes.
+        target: what it is compiled for.
+        function: its parameters are zero.
+        kv_caches: that it starts with: K and V of every layer in turn, zero.
+    """
+
+    spec: GraphSpec
+    target: NeuronTarget
+    function: FunctionalGraph
+    kv_caches: list[torch.Tensor]
+
+
+def traceable_graph(spec: GraphSpec, target: NeuronTarget) -> TraceableGraph:
+    """Return what is compiled for one bucket."""
+    function = functional_graph(spec, target)
+    return TraceableGraph(spec, target, function, zero_kv_caches(spec, function.model))
 
 
 def functional_graph(spec: GraphSpec, target: NeuronTarget) -> FunctionalGraph:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import shlex
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +19,20 @@ from neuron_llm.backends.graph.inputs import input_shapes
 from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
 from neuron_llm.backends.neuron.graph.binding_table import GRAPH_FILE
 from neuron_llm.backends.neuron.graph.constants import TracedProgram, constant_spec, model_tensors
-from neuron_llm.backends.neuron.graph.export import example_inputs
-from neuron_llm.backends.neuron.graph.functional_graph import FunctionalGraph
+from neuron_llm.backends.neuron.graph.export import TraceableGraph, example_inputs
 from neuron_llm.backends.neuron.graph.torch_releases import torchscript
-from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.neuron.trace.buffered_graph import BufferedGraph
 from neuron_llm.errors import CompileError
 
 HLO_NAME = "traced"
 
 
-def compile_neff(
-    directory: Path,
-    function: tuple[FunctionalGraph, Sequence[torch.Tensor]],
-    spec: GraphSpec,
-    target: NeuronTarget,
-    work_dir: Path,
-) -> TracedProgram:
+def compile_neff(directory: Path, graph: TraceableGraph, work_dir: Path) -> TracedProgram:
     """Compile a graph to a NEFF, which holds neither weights nor states.
 
     Args:
         directory: takes the NEFF.
-        function: the graph, and caches of its shapes.
-        spec: its shapes.
-        target: what it is compiled for.
+        graph: what is compiled.
         work_dir: where the compiler works and leaves its log.
 
     Raises:
@@ -51,18 +40,19 @@ def compile_neff(
     """
     from neuronx_distributed.trace.model_builder import compile as compile_hlo
 
-    graph = BufferedGraph(*function)
-    artifacts = trace_bucket(graph, spec)
+    buffered = BufferedGraph(graph.function, graph.kv_caches)
+    name = graph.spec.bucket.name
+    artifacts = trace_bucket(buffered, graph.spec)
     compiled = compile_hlo(
         hlo_module=artifacts.hlo,
         metaneff=artifacts.metaneff,
         compiler_workdir=str(work_dir),
-        compiler_args=shlex.join(target.compiler_arguments()),
-        key=spec.bucket.name,
+        compiler_args=shlex.join(graph.target.compiler_arguments()),
+        key=name,
     )
     shutil.copyfile(compiled.neff_filepath, directory / GRAPH_FILE)
     return TracedProgram(
-        constants=_constants(artifacts, graph, spec.bucket.name),
+        constants=_constants(artifacts, buffered, name),
         returned=(),
         hlo_sha256={HLO_NAME: hlo_sha256(artifacts)},
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.graph.binding_table import GRAPH_FILE, read_binding_table
-from neuron_llm.backends.neuron.graph.export import functional_graph, zero_kv_caches
+from neuron_llm.backends.neuron.graph.export import traceable_graph
 from neuron_llm.backends.neuron.graph.torch_releases import torchscript
 from neuron_llm.backends.neuron.model_builder.model_builder import (
     HLO_NAME,
@@ -43,8 +43,8 @@ def put_together(
     model = NxDModel(world_size=1)
     for spec, directory in zip(specs, directories, strict=True):
         name = spec.bucket.name
-        graph = functional_graph(spec, target)
-        artifacts = trace_bucket(BufferedGraph(graph, zero_kv_caches(spec, graph.model)), spec)
+        graph = traceable_graph(spec, target)
+        artifacts = trace_bucket(BufferedGraph(graph.function, graph.kv_caches), spec)
         if hlo_sha256(artifacts) != read_binding_table(directory).hlo_sha256[HLO_NAME]:
             raise CompileError(
                 f"graph `{name}` was compiled of another HLO than tracing it gives now",

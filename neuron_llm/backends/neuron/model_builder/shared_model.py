@@ -36,16 +36,12 @@ def shared_model(job: CompileJob, built: Sequence[BuiltGraph], target: NeuronTar
     names = [spec.bucket.name for spec in job.specs]
     graphs = [[name, graph.graph_key] for name, graph in zip(names, built, strict=True)]
     key = f"{JOINED_PREFIX}{content_key(graphs)[:_KEY_DIGITS]}"
-    with cache.lock(key):
-        directory = cache.graph_directory(key)
-        if directory is None:
-            with cache.new_entry(key) as entry:
-                _put_together(
-                    job, [graph.directory for graph in built], target, entry / f"{key}.pt"
-                )
-            directory = cache.graph_directory(key)
-    assert directory is not None
-    return directory / f"{key}.pt"
+    directories = [graph.directory for graph in built]
+
+    def join(directory: Path) -> None:
+        _put_together(job, directories, target, directory / f"{key}.pt")
+
+    return cache.entry(key, join) / f"{key}.pt"
 
 
 def _put_together(

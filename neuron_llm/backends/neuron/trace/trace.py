@@ -7,7 +7,6 @@ it is loaded; those that it is saved with are zeros.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +15,26 @@ import torch
 from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
 from neuron_llm.backends.neuron.graph.binding_table import GRAPH_FILE, cache_names
 from neuron_llm.backends.neuron.graph.constants import TracedProgram, constant_spec, model_tensors
-from neuron_llm.backends.neuron.graph.export import example_inputs
-from neuron_llm.backends.neuron.graph.functional_graph import FunctionalGraph, StatefulGraph
+from neuron_llm.backends.neuron.graph.export import TraceableGraph, example_inputs
+from neuron_llm.backends.neuron.graph.functional_graph import StatefulGraph
 from neuron_llm.backends.neuron.graph.torch_releases import save_script, torchscript
 from neuron_llm.backends.neuron.target import NeuronTarget
 
 
-def compile_script(
-    directory: Path,
-    function: tuple[FunctionalGraph, Sequence[torch.Tensor]],
-    spec: GraphSpec,
-    target: NeuronTarget,
-    work_dir: Path,
-) -> TracedProgram:
+def compile_script(directory: Path, graph: TraceableGraph, work_dir: Path) -> TracedProgram:
     """Compile a graph to a TorchScript module, with its states and room for its weights.
 
     Args:
         directory: takes the module.
-        function: the graph, and the caches that it starts with.
-        spec: its shapes.
-        target: what it is compiled for.
+        graph: what is compiled.
         work_dir: where the compiler works and leaves its log; there, and empty.
     """
-    graph, kv_caches = function
-    stateful = StatefulGraph(graph, kv_caches)
-    save_script(trace_graph(stateful, spec, target, work_dir), directory / GRAPH_FILE)
+    stateful = StatefulGraph(graph.function, graph.kv_caches)
+    script = trace_graph(stateful, graph.spec, graph.target, work_dir)
+    save_script(script, directory / GRAPH_FILE)
     return TracedProgram(
         constants=weight_constants(stateful),
-        returned=cache_names(len(kv_caches) // 2),
+        returned=cache_names(len(graph.kv_caches) // 2),
         hlo_sha256={
             path.relative_to(work_dir).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(work_dir.rglob("*.hlo*"))
