@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from compiled_family import assert_compiled_family_equals_eager
+from family_forms import assert_compiled_form_equals_eager
 
 
 @pytest.mark.parametrize("family", ["gemma2", "gpt-oss"])
 def test_compiled_family_answers_as_eager_does(
     family: str, compile_cache: Path, tmp_path: Path
 ) -> None:
-    assert_compiled_family_equals_eager(family, compile_cache, tmp_path)
+    assert_compiled_form_equals_eager(family, compile_cache, tmp_path)
