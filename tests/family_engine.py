@@ -164,27 +164,6 @@ class FamilyReference:
         return num_different == len(self.expected) and num_tokens > 2 * NUM_TOKENS
 
 
-def assert_exported_family_equals_eager(
-    engine: Engine, reference: FamilyReference, concurrency: int
-) -> None:
-    """Compare with a cold cache, then those prompts again whose blocks are in it."""
-    cold = answers(engine, reference.prompts, concurrency)
-    assert cold.token_ids == reference.expected
-    assert cold.num_cached_tokens == 0
-    warm = answers(engine, reference.prompts[-3:], concurrency)
-    assert warm.token_ids == reference.expected[-3:]
-    assert warm.num_cached_tokens > 0
-
-
-def assert_plain_family_equals_eager(
-    model: Path, reference: FamilyReference, num_tokens: int
-) -> None:
-    """Export the form in plain aten, prefill in chunks of so many tokens, and compare."""
-    session = ExportedSession(model, [PrefillBucket(num_tokens), DECODE_BUCKET], custom_ops=False)
-    engine = exported_engine(model, session, [num_tokens])
-    assert_exported_family_equals_eager(engine, reference, MAX_NUM_SEQS)
-
-
 @dataclass(frozen=True)
 class Answers:
     """Token ids of each prompt's answer, and how many tokens of the prompts were in the cache."""

@@ -1,8 +1,7 @@
 """Every family, as exported programs: the answers are eager Hugging Face's, token for token.
 
-In the form with the CPU operators, which is what is compiled. The plain form is run for every
-family in `tests/backends/neuron/graph/test_functional_graph.py`, and exported here where its graph
-is of another kind; exported for every family in `tests/prove/test_families.py`.
+With the CPU operators where the family asks them for something of its own, else in plain aten; in
+both forms and compiled, every family is in `tests/prove/test_families.py`.
 """
 
 from __future__ import annotations
@@ -10,64 +9,32 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from families import FAMILIES, SHORTEST_PROMPTS
-from family_engine import (
-    DECODE_BUCKET,
-    MAX_NUM_SEQS,
-    ExportedSession,
-    FamilyReference,
-    assert_exported_family_equals_eager,
-    assert_plain_family_equals_eager,
-    exported_engine,
-    use_operators,
-)
-from tiny_models import save_model
+from families import FAMILIES
+from family_engine import use_operators
+from family_forms import assert_operator_form_equals_eager, assert_plain_form_equals_eager
 
-from neuron_llm.scheduler import PrefillBucket
-
-BUCKET = 16
-"""Tokens of the prefill program: longer prompts are computed in chunks."""
-PLAIN_KINDS = {
-    "llama": "every part that all families have",
+OPERATOR_FORM = {
+    "llama": "a tied head, which is read row by row, and projections that are stacked",
+    "llama-yarn-biases": "biases of every projection",
+    "qwen3": "heads of an odd number over one, of a dimension of their own",
     "gemma2": "soft-capped scores, and layers in turn with and without a window",
+    "phi3": "projections that the checkpoint stacks already",
     "qwen3-moe": "experts of which few are picked: their weights are copied together",
-    "gpt-oss": "sinks, windows, and experts that all run",
+    "gpt-oss": "sinks, and experts with biases that all run",
 }
-"""Families whose plain form is exported, and what no other of them has."""
+"""Families exported with the operators, and what no other of them asks of the operators."""
+PLAIN_FORM = [*(family for family in FAMILIES if family not in OPERATOR_FORM), "llama", "gemma2"]
+"""All others, and two of those."""
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def family(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture(scope="module")
-def model(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp(family), FAMILIES[family])
-
-
-@pytest.fixture(scope="module")
-def reference(family: str, model: Path) -> FamilyReference:
-    return FamilyReference(model, BUCKET, SHORTEST_PROMPTS.get(family, 1))
-
-
-def test_reference_answers_are_diverse(reference: FamilyReference) -> None:
-    assert reference.is_diverse()
-
-
+@pytest.mark.parametrize("family", OPERATOR_FORM)
 def test_the_operator_form_answers_as_eager_does(
-    model: Path, reference: FamilyReference, compile_cache: Path
+    family: str, compile_cache: Path, tmp_path: Path
 ) -> None:
     use_operators(compile_cache)
-    session = ExportedSession(model, [PrefillBucket(BUCKET), DECODE_BUCKET], custom_ops=True)
-    for concurrency in (1, MAX_NUM_SEQS):
-        engine = exported_engine(model, session, [BUCKET])
-        assert_exported_family_equals_eager(engine, reference, concurrency)
+    assert_operator_form_equals_eager(family, tmp_path)
 
 
-@pytest.mark.parametrize("family", PLAIN_KINDS, scope="module", indirect=True)
-def test_the_aten_form_answers_as_eager_does_in_shorter_chunks(
-    model: Path, reference: FamilyReference
-) -> None:
-    assert_plain_family_equals_eager(model, reference, BUCKET // 2)
+@pytest.mark.parametrize("family", PLAIN_FORM)
+def test_the_aten_form_answers_as_eager_does_in_shorter_chunks(family: str, tmp_path: Path) -> None:
+    assert_plain_form_equals_eager(family, tmp_path)

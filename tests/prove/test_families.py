@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from compiled_family import BUCKET, assert_compiled_family_equals_eager
-from families import FAMILIES, SHORTEST_PROMPTS
-from family_engine import FamilyReference, assert_plain_family_equals_eager
+from families import FAMILIES
+from family_forms import assert_compiled_form_equals_eager, assert_plain_form_equals_eager
 from static_families import DECODE, exported_graph
 from tiny_families import PREFILL
-from tiny_models import save_model
 
 from neuron_llm.backends.neuron.graph.static_graph import static_faults
 from neuron_llm.scheduler.buckets import Bucket
@@ -22,14 +20,12 @@ pytestmark = pytest.mark.prove
 def test_every_compiled_family_answers_as_eager_does(
     family: str, compile_cache: Path, tmp_path: Path
 ) -> None:
-    assert_compiled_family_equals_eager(family, compile_cache, tmp_path)
+    assert_compiled_form_equals_eager(family, compile_cache, tmp_path)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_aten_form_answers_as_eager_does(family: str, tmp_path: Path) -> None:
-    model = save_model(tmp_path / "model", FAMILIES[family])
-    reference = FamilyReference(model, BUCKET, SHORTEST_PROMPTS.get(family, 1))
-    assert_plain_family_equals_eager(model, reference, BUCKET // 2)
+    assert_plain_form_equals_eager(family, tmp_path)
 
 
 @pytest.mark.parametrize("bucket", [PREFILL, DECODE], ids=lambda bucket: bucket.name)

@@ -35,9 +35,11 @@ neuron_config:
   target: trn2
   num_batched_tokens_buckets: [16]
   num_seqs_buckets: [2]
-  kv_segment_size_buckets: [16]
+  kv_segment_size_buckets: [32]
   binding: trace
 """
+SAMPLING = "  on_device_sampling_config: {all_greedy: true}\n"
+"""Behind a configuration, it lets the graphs take the most likely token."""
 NUM_TOKENS = 6
 PROMPTS = ["a", "Static shapes", "twenty-three characters and some more of them"]
 

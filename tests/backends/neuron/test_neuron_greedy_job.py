@@ -1,4 +1,7 @@
-"""Graphs that sample on the device: compiled, verified, loaded in a new process, and run."""
+"""Graphs that sample on the device: compiled, verified, loaded and run.
+
+By the trace binding; `test_neuron_job.py` has them by the other, in new processes.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from neuron_job import (
     CONFIG,
     NUM_TOKENS,
     PROMPTS,
+    SAMPLING,
     EagerAnswer,
     eager_answers,
     neuron_llm,
@@ -34,7 +38,6 @@ from neuron_llm.compile.verify.verification import Verifier
 from neuron_llm.errors import CompileError, RequestError
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
 
-SAMPLING = CONFIG + "  on_device_sampling_config: {{all_greedy: true}}\n"
 ENDS: dict[str, Any] = {"max_tokens": NUM_TOKENS, "ignore_eos": True}
 REFUSED: dict[str, Any] = {
     "temperature": 0.7,
@@ -54,7 +57,7 @@ REFUSED: dict[str, Any] = {
 def directory(tmp_path_factory: pytest.TempPathFactory, llama_model: Path) -> Path:
     """A directory in which the configuration has been compiled."""
     path = tmp_path_factory.mktemp("greedy")
-    (path / "tiny.yaml").write_text(SAMPLING.format(model=llama_model))
+    (path / "tiny.yaml").write_text(CONFIG.format(model=llama_model) + SAMPLING)
     lines = [{"id": str(i), "prompt": prompt, **ENDS} for i, prompt in enumerate(PROMPTS)]
     write_lines(path / "prompts.jsonl", lines)
     ended = neuron_llm("compile", "tiny.yaml", "--cache-dir", path / "cache", directory=path)
@@ -93,23 +96,6 @@ def test_the_tokens_are_those_of_eager_hugging_face(
     assert ended.code == 0, ended.stderr
     assert "its graphs take the most likely token" in ended.stderr
     assert_answers(read_records(directory / "out.jsonl"), expected)
-
-
-def test_graphs_that_share_their_state_give_them_too(
-    directory: Path, expected: list[EagerAnswer], tmp_path: Path, llama_model: Path
-) -> None:
-    config = SAMPLING.replace("binding: trace", "binding: model_builder")
-    (tmp_path / "tiny.yaml").write_text(config.format(model=llama_model))
-    ended = neuron_llm(
-        "compile", "tiny.yaml", "--cache-dir", tmp_path / "cache", directory=tmp_path
-    )
-    assert ended.code == 0, ended.stderr
-    ended = neuron_llm(
-        *("run", "--prompts", directory / "prompts.jsonl", "--output", "out.jsonl", "--token-ids"),
-        directory=tmp_path,
-    )
-    assert ended.code == 0, ended.stderr
-    assert_answers(read_records(tmp_path / "out.jsonl"), expected)
 
 
 def test_every_graph_was_verified_on_its_tokens(directory: Path) -> None:

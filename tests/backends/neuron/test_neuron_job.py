@@ -1,4 +1,8 @@
-"""The whole main job on the doubles, by both bindings: compile, load in new processes, and run."""
+"""The whole main job on the doubles, by both bindings: compile, load in new processes, and run.
+
+Graphs of the trace binding give logits here, those of the other tokens; the other way about they
+are in `test_neuron_greedy_job.py` and `model_builder/test_model_builder_binding.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from neuron_job import (
     CONFIG,
     NUM_TOKENS,
     PROMPTS,
+    SAMPLING,
     eager_answers,
     neuron_llm,
     neuron_llm_process,
@@ -31,8 +36,10 @@ def binding(request: pytest.FixtureRequest) -> str:
 def directory(binding: str, tmp_path_factory: pytest.TempPathFactory, llama_model: Path) -> Path:
     """A directory in which the configuration has been compiled, by one binding as a shell does."""
     path = tmp_path_factory.mktemp("neuron")
-    config = CONFIG.replace("binding: trace", f"binding: {binding}")
-    (path / "tiny.yaml").write_text(config.format(model=llama_model))
+    config = CONFIG.format(model=llama_model)
+    if binding == "model_builder":
+        config = config.replace("binding: trace", "binding: model_builder") + SAMPLING
+    (path / "tiny.yaml").write_text(config)
     lines = [{"id": str(i), "prompt": prompt, **GREEDY} for i, prompt in enumerate(PROMPTS)]
     write_lines(path / "prompts.jsonl", lines)
     # The processes that build graphs are the same for both.
@@ -69,6 +76,7 @@ def test_every_graph_was_verified_and_says_how_it_is_bound(binding: str, directo
     assert manifest["requirements"] == needed
     assert manifest["backend_versions"]["torch-neuronx"].endswith("+double")
     shares = binding == "model_builder"
+    assert manifest["settings"]["samples_greedily"] == shares
     assert ("neuronx-distributed" in manifest["backend_versions"]) == shares
     assert len(manifest["shared_files"]) == int(shares)
     states = ["key_0", "value_0", "key_1", "value_1"]
