@@ -37,7 +37,7 @@ def verify_command(
     Exit code 1 if one is damaged. Example: neuron-llm artifact verify artifacts/latest
     """
     from neuron_llm.artifact.files import verify_files
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     with _FileStatus(console, "checking") as status:
@@ -81,7 +81,7 @@ def prune_command(
     Example: neuron-llm artifact prune artifacts --dry-run
     """
     from neuron_llm.artifact.scratch import prune_artifacts
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     leftovers = [

@@ -50,7 +50,7 @@ def list_command(
     """
     from neuron_llm.backends.build.inventory import list_cache
     from neuron_llm.cli.compile import default_cache_dir
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     root = default_cache_dir() if cache_dir is None else cache_dir
@@ -90,7 +90,7 @@ def prune_command(
     """
     from neuron_llm.backends.build.inventory import PruneLimits, prune_cache
     from neuron_llm.cli.compile import default_cache_dir
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     limits = PruneLimits(
@@ -131,7 +131,7 @@ def _total_bytes(entries: Sequence[CacheEntry]) -> int:
 
 
 def _table(entries: Sequence[CacheEntry]) -> str:
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     now = time.time()
     rows = [

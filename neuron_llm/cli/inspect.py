@@ -47,7 +47,7 @@ def inspect_command(
 def render_artifact(manifest: Manifest) -> str:
     """Return what a manifest says: a line for each part, and the table of graphs."""
     from neuron_llm.artifact.summary import is_verified
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     settings, model = manifest.settings, manifest.model
     versions = {"neuron-llm": manifest.neuron_llm_version, **manifest.backend_versions}
@@ -93,7 +93,7 @@ def _graph_rows(manifest: Manifest) -> list[list[str]]:
 
 
 def _graph_row(graph: GraphEntry, serves: str) -> list[str]:
-    from neuron_llm.compile.config.fault import shown_bytes
+    from neuron_llm.quantities import shown_bytes
 
     verdict = graph.verification
     judged = ["no", "-", "-"]

@@ -19,11 +19,11 @@ from neuron_llm.artifact.manifest import (
 )
 from neuron_llm.backends.neuron.generations import runs_graphs_of
 from neuron_llm.backends.protocol import get_backend
-from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.compile.plan.memory import HeldMemory
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, note, obstacle, ok
 from neuron_llm.errors import ArtifactError
+from neuron_llm.quantities import shown_bytes
 
 _COMPILE_HERE = "compile it on this machine: `neuron-llm compile CONFIG`"
 _COPY_AGAIN = "copy the artifact again, or compile it again: `neuron-llm compile CONFIG`"

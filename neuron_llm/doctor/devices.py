@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from neuron_llm.backends.neuron.generations import is_neuron_instance
-from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.doctor.device import SYSFS_DEVICES, Device, device_indices, read_device
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host
 from neuron_llm.doctor.neuron_ls import Listing, find_neuron_ls, list_devices
 from neuron_llm.doctor.owner import group_that_can_open
+from neuron_llm.quantities import shown_bytes
 
 OPEN_TIMEOUT_S = 10.0
 # Opening is the only honest test: a container may forbid what the file's mode allows. It may also

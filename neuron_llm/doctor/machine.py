@@ -10,11 +10,11 @@ from pathlib import Path
 
 from neuron_llm.backends.cpu.features import cpu_features
 from neuron_llm.backends.cpu.operators.isa import IsaLevel, missing_features, widest_level
-from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.doctor.compilers import probe_compilers
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host
 from neuron_llm.doctor.memory import Memory, read_memory
+from neuron_llm.quantities import shown_bytes
 
 # Room for a small model's weights and graphs; a large one's need more.
 _LITTLE_DISK_BYTES = 2**30

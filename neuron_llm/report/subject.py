@@ -11,9 +11,10 @@ from neuron_llm.backends.neuron.packages import installed_binding
 from neuron_llm.backends.neuron.target import MODEL_BUILDER
 from neuron_llm.compile.config.config import Config
 from neuron_llm.compile.config.file import LoadedConfig
-from neuron_llm.compile.model.model_spec import DTYPE_BYTES, read_json, spec_from_config
+from neuron_llm.compile.model.model_spec import read_json, spec_from_config
 from neuron_llm.compile.plan.plan import CompilePlan, plan_compile
 from neuron_llm.errors import ArtifactError
+from neuron_llm.quantities import DTYPE_BYTES
 from neuron_llm.scheduler.buckets import Bucket
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from neuron_llm.artifact.manifest import Manifest
-from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.compile.plan.memory import HeldMemory
 from neuron_llm.errors import ArtifactError
+from neuron_llm.quantities import shown_bytes
 
 
 def check_memory(manifest: Manifest, available_bytes: int | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from neuron_llm.cli.render.padding_table import render_padding
 from neuron_llm.cli.render.table import counted, render_table
-from neuron_llm.compile.config.fault import shown_bytes
+from neuron_llm.quantities import shown_bytes
 from neuron_llm.report.run.padding import PaddingAccount
 from neuron_llm.report.run.padding_price import PaddingPrice
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from neuron_llm.cli.render.table import render_table
 from neuron_llm.compile.compiler import CompileOptions, graph_specs
-from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.compile.config.file import LoadedConfig
 from neuron_llm.compile.device import DeviceMemory
 from neuron_llm.compile.plan.memory import GraphMemory, MemoryPlan
 from neuron_llm.compile.plan.neuron_code import MAX_INSTRUCTIONS
 from neuron_llm.compile.plan.plan import CompilePlan, NeuronPlan
 from neuron_llm.errors import ArtifactError
+from neuron_llm.quantities import shown_bytes
 from neuron_llm.report.run.bucket_range import bucket_ranges
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neuron_llm.cli.render.padding_table import render_padding
 from neuron_llm.cli.render.report_lines import labelled, number, percent, section
 from neuron_llm.cli.render.table import counted, render_table
-from neuron_llm.compile.config.fault import shown_bytes
+from neuron_llm.quantities import shown_bytes
 from neuron_llm.report.bucket_report import BucketReport
 from neuron_llm.report.bucket_usage import BucketUsage, UsageSource
 from neuron_llm.report.report_workload import ReportWorkload

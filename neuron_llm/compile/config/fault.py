@@ -71,13 +71,3 @@ def shown(value: object, *, depth: int = 2) -> str:
         pairs = list(value.items())[:MAX_SHOWN_ITEMS]
         return "{" + ", ".join(f"{k}: {shown(v, depth=depth - 1)}" for k, v in pairs) + "}"
     return str(value)
-
-
-def shown_bytes(num_bytes: int) -> str:
-    """Return a size as people read it. 1610612736 is `1.5 GiB`."""
-    size = float(num_bytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} TiB"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from neuron_llm.compile.config.config import Config
 from neuron_llm.compile.device import DeviceMemory, default_logical_nc_config
-from neuron_llm.compile.model.model_spec import DTYPE_BYTES, ModelSpec
+from neuron_llm.compile.model.model_spec import ModelSpec
+from neuron_llm.quantities import DTYPE_BYTES
 
 # Block 0 takes the writes of padded slots and is never handed out.
 NUM_NULL_BLOCKS = 1

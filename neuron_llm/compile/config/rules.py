@@ -19,14 +19,15 @@ from neuron_llm.compile.config.bucket_rules import (
     resolve_max_model_len,
 )
 from neuron_llm.compile.config.config import AUTO, MAX_INT32, Config, NeuronConfig
-from neuron_llm.compile.config.fault import Fault, shown, shown_bytes
+from neuron_llm.compile.config.fault import Fault, shown
 from neuron_llm.compile.config.kv_cache import KVCachePlan, ceil_div, device_memory, plan_kv_cache
 from neuron_llm.compile.config.neuron_rules import (
     check_compiler_args,
     check_on_device_sampling,
 )
 from neuron_llm.compile.device import JOINABLE_TARGETS
-from neuron_llm.compile.model.model_spec import DTYPE_BYTES, ModelSpec
+from neuron_llm.compile.model.model_spec import ModelSpec
+from neuron_llm.quantities import DTYPE_BYTES, shown_bytes
 
 _Check = Callable[[Config, ModelSpec | None], Iterator[Fault]]
 

@@ -15,8 +15,7 @@ from typing import Any
 from neuron_llm.compile.model.model_support import check_supported
 from neuron_llm.compile.model.safetensors_header import WeightsSummary, summarise_weights
 from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
-
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+from neuron_llm.quantities import DTYPE_BYTES
 
 # These families tie the two ends unless their config says otherwise, and then leave the key out.
 _TIED_BY_DEFAULT = ("gemma", "cohere")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neuron_llm.artifact.manifest import Manifest
-from neuron_llm.compile.config.fault import shown_bytes
 from neuron_llm.compile.config.kv_cache import KVCachePlan
-from neuron_llm.compile.model.model_spec import DTYPE_BYTES, ModelSpec
+from neuron_llm.compile.model.model_spec import ModelSpec
 from neuron_llm.compile.plan.neuron_code import CodeEstimate
+from neuron_llm.quantities import DTYPE_BYTES, shown_bytes
 from neuron_llm.scheduler.buckets import Bucket, BucketSet, PrefillBucket
 
 _FLOAT32_BYTES = 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, Binding
 from neuron_llm.compile.config.bucket_rules import resolve_max_model_len
 from neuron_llm.compile.config.config import Config
-from neuron_llm.compile.config.fault import Fault, config_error, shown_bytes
+from neuron_llm.compile.config.fault import Fault, config_error
 from neuron_llm.compile.config.file import LoadedConfig
 from neuron_llm.compile.config.kv_cache import KVCachePlan, device_memory, plan_kv_cache
 from neuron_llm.compile.config.rules import broken_rules, resolve_dtype
@@ -16,6 +16,7 @@ from neuron_llm.compile.plan.buckets import plan_buckets, plan_shapes
 from neuron_llm.compile.plan.memory import MemoryPlan, plan_memory
 from neuron_llm.compile.plan.neuron_code import estimate_code
 from neuron_llm.compile.plan.warnings import neuron_warnings, plan_warnings, rope_warnings
+from neuron_llm.quantities import shown_bytes
 from neuron_llm.scheduler.buckets import BucketSet
 from neuron_llm.scheduler.policy.coverage import ReachableShapes, UnreachableBucket
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neuron_llm.compile.device import GIB, default_logical_nc_config
-from neuron_llm.compile.model.model_spec import DTYPE_BYTES, ModelSpec
+from neuron_llm.compile.model.model_spec import ModelSpec
 from neuron_llm.errors import NeuronLLMError
+from neuron_llm.quantities import DTYPE_BYTES
 from neuron_llm.report.step_time.step_times import StepTime, StepTimeSource
 from neuron_llm.scheduler.buckets import Bucket, PrefillBucket
 
