@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neuron_llm.artifact.golden import GoldenTest
+from neuron_llm.artifact.held_memory import check_memory
 from neuron_llm.artifact.load_job import constant_specs, load_job
+from neuron_llm.artifact.machine_memory import read_memory
 from neuron_llm.artifact.manifest import (
     TOKENIZER_DIR,
     GraphEntry,
@@ -71,9 +73,11 @@ class Artifact:
             self_test: run the golden tokens that the artifact was shipped with.
 
         Raises:
-            ArtifactError: the weights are damaged, or are not those that the graphs need, or the
-                self-test gives other tokens.
+            ArtifactError: weights and KV cache do not fit into the memory that is left, the weights
+                are damaged, or are not those that the graphs need, or the self-test gives other
+                tokens.
         """
+        check_memory(self.manifest, read_memory().available_bytes)
         session = self._load()
         if self_test:
             GoldenTest(session, self.manifest).check()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,13 +10,10 @@ from pathlib import Path
 
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.cli.terminal.console import Console
-from neuron_llm.doctor.host import Host
-from neuron_llm.doctor.memory import read_memory
 from neuron_llm.runtime.engine.engine import Engine, ignore_step
 from neuron_llm.runtime.engine.loading import load_engine
 from neuron_llm.runtime.engine.observer import EngineObserver
 from neuron_llm.runtime.engine.options import EngineOptions
-from neuron_llm.runtime.memory_check import check_memory
 from neuron_llm.runtime.run_log import RunHeader, RunLogWriter, last_run_path
 from neuron_llm.scheduler.step_record import StepRecord
 
@@ -55,8 +51,6 @@ def loaded_engine(
         started = time.perf_counter()
         with console.status("loading") if console.shows_progress else nullcontext():
             artifact = Artifact.open(directory)
-            memory = read_memory(Host.this_machine(dict(os.environ)))
-            check_memory(artifact.manifest, memory.available_bytes)
             engine = load_engine(artifact, options, on_step=record, observer=observer)
         num_graphs = len(artifact.manifest.graphs)
         console.notice(f"loaded {num_graphs} graphs in {time.perf_counter() - started:.1f} s")

@@ -9,7 +9,6 @@ TORCH_FREE = [
     "batch.request_fields",
     "sampling.vocabulary_check",
     "engine.options",
-    "memory_check",
     "text.bad_words",
     "text.token_texts",
     "batch.openai_logprobs",
