@@ -29,7 +29,7 @@ _COMPILE_AGAIN = "compile it again: `neuron-llm compile CONFIG`"
 
 @dataclass(frozen=True)
 class Artifact:
-    """A directory that `compile` wrote, whose manifest, versions, CPU and graphs have been checked.
+    """A directory that `compile` wrote: its manifest, versions, CPU, graphs and memory are checked.
 
     Attributes:
         directory: where it lies.
@@ -44,8 +44,8 @@ class Artifact:
         """Check everything that can be checked without loading a graph.
 
         Raises:
-            ArtifactError: not an artifact, damaged, incomplete, or made for another machine or
-                other versions.
+            ArtifactError: not an artifact, damaged, incomplete, made for another machine or other
+                versions, or there is not the memory for its weights and KV cache.
         """
         manifest = read_manifest(directory)
         backend = get_backend(manifest.backend)
@@ -59,6 +59,8 @@ class Artifact:
             check_content(directory, entry, what="the file that all graphs share")
         for graph in manifest.graphs:
             _check_graph(directory, manifest, graph, backend.graph_file)
+        # Here and not on loading: an engine makes its scheduler first, which grows with the blocks.
+        check_memory(manifest, read_memory().available_bytes)
         return cls(directory, manifest)
 
     @property
@@ -73,11 +75,9 @@ class Artifact:
             self_test: run the golden tokens that the artifact was shipped with.
 
         Raises:
-            ArtifactError: weights and KV cache do not fit into the memory that is left, the weights
-                are damaged, or are not those that the graphs need, or the self-test gives other
-                tokens.
+            ArtifactError: the weights are damaged, or are not those that the graphs need, or the
+                self-test gives other tokens.
         """
-        check_memory(self.manifest, read_memory().available_bytes)
         session = self._load()
         if self_test:
             GoldenTest(session, self.manifest).check()

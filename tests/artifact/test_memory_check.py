@@ -28,14 +28,14 @@ def test_where_nothing_tells_what_is_available_nothing_is_refused(tiny_artifact:
     check_memory(read_manifest(tiny_artifact), None)
 
 
-def test_whoever_loads_an_artifact_is_refused_before_memory_is_taken(
+def test_whoever_opens_an_artifact_is_refused_before_memory_is_taken(
     tiny_artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = HeldMemory.of(read_manifest(tiny_artifact)).total_bytes
     memory = Memory(total_bytes=2 * needed, available_bytes=needed - 1)
     monkeypatch.setattr("neuron_llm.artifact.artifact.read_memory", lambda: memory)
-    monkeypatch.setattr(Artifact, "_load", lambda _: pytest.fail("memory was taken"))
+    monkeypatch.setattr("neuron_llm.runtime.llm.load_engine", lambda *_: pytest.fail("too late"))
     with pytest.raises(ArtifactError, match=r"`tiny` needs .* of memory"):
-        Artifact.open(tiny_artifact).load()
+        Artifact.open(tiny_artifact)
     with pytest.raises(ArtifactError, match=r"`tiny` needs .* of memory"):
         LLM(tiny_artifact)
