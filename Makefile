@@ -40,8 +40,10 @@ demo: $(VENV)/.ready $(MODEL)
 	$(BIN)/neuron-llm run --prompts examples/prompts.jsonl
 	$(BIN)/neuron-llm bucket-report
 
+# Processes that share the tests; graphs are built once for all of them.
+TEST_PROCESSES ?= 2
 test: lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 $(VLLM_VENV)/.ready:
 	$(PYTHON) -m venv $(VLLM_VENV)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neuron_llm.runtime.engine.engine import Engine
-    from neuron_llm.runtime.engine.step_trace import StepTrace
+    from neuron_llm.runtime.watch.step_trace import StepTrace
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
@@ -140,8 +140,8 @@ def measure(options: argparse.Namespace) -> None:
     from neuron_llm.artifact.artifact import Artifact
     from neuron_llm.runtime.engine.async_engine import AsyncEngine
     from neuron_llm.runtime.engine.engine import Engine
-    from neuron_llm.runtime.engine.observer import NoObserver
     from neuron_llm.runtime.sampling.sampling_params import SamplingParams
+    from neuron_llm.runtime.watch.observer import NoObserver
 
     class Traces(NoObserver):
         """Keeps the steps of a round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -10,10 +11,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from tiny_models import LLAMA, QWEN3, save_model
 
@@ -93,40 +96,40 @@ def compile_cache(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def llama_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of this run, the same for all processes that the tests are spread over."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def llama_model(shared_directory: Path) -> Path:
     """A random two-layer Llama with tied embeddings."""
-    return save_model(tmp_path_factory.mktemp("llama"), LLAMA)
+    return saved_once(shared_directory / "llama", LLAMA)
 
 
 @pytest.fixture(scope="session")
-def qwen3_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def qwen3_model(shared_directory: Path) -> Path:
     """A random two-layer Qwen3 with odd head counts."""
-    return save_model(tmp_path_factory.mktemp("qwen3"), QWEN3)
+    return saved_once(shared_directory / "qwen3", QWEN3)
 
 
 @pytest.fixture(scope="session")
-def llama(
-    llama_model: Path, compile_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Compiled:
+def llama(llama_model: Path, compile_cache: Path, shared_directory: Path) -> Compiled:
     """The Llama compiled: prefill 8 and 16, decode 1, 2 and 4."""
-    return compile_tiny(llama_model, LLAMA_CONFIG, compile_cache, tmp_path_factory.mktemp("l"))
+    return compiled_once(llama_model, LLAMA_CONFIG, compile_cache, shared_directory / "l")
 
 
 @pytest.fixture(scope="session")
-def llama_bfloat16(
-    llama_model: Path, compile_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Compiled:
+def llama_bfloat16(llama_model: Path, compile_cache: Path, shared_directory: Path) -> Compiled:
     """The Llama compiled in bfloat16: prefill 8 and 16, decode 1, 2, 4 and 8."""
-    directory = tmp_path_factory.mktemp("b")
-    return compile_tiny(llama_model, LLAMA_BFLOAT16_CONFIG, compile_cache, directory)
+    return compiled_once(llama_model, LLAMA_BFLOAT16_CONFIG, compile_cache, shared_directory / "b")
 
 
 @pytest.fixture(scope="session")
-def qwen3(
-    qwen3_model: Path, compile_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Compiled:
+def qwen3(qwen3_model: Path, compile_cache: Path, shared_directory: Path) -> Compiled:
     """The Qwen3 compiled: prefill 32, decode 3 in two context lengths."""
-    return compile_tiny(qwen3_model, QWEN3_CONFIG, compile_cache, tmp_path_factory.mktemp("q"))
+    return compiled_once(qwen3_model, QWEN3_CONFIG, compile_cache, shared_directory / "q")
 
 
 @pytest.fixture(scope="session")
@@ -139,6 +142,24 @@ def tiny_artifact(llama: Compiled) -> Path:
 def tiny_config_path(llama: Compiled) -> Path:
     """The compiled Llama's configuration file."""
     return llama.config
+
+
+def saved_once(directory: Path, settings: dict[str, Any]) -> Path:
+    """Write a random model, unless another process of this run has."""
+    with FileLock(f"{directory}.lock"):
+        return directory if directory.is_dir() else save_model(directory, settings)
+
+
+def compiled_once(model: Path, config_text: str, cache_dir: Path, directory: Path) -> Compiled:
+    """Compile a model, or return what another process of this run has compiled."""
+    events_file = directory / "events.json"
+    with FileLock(f"{directory}.lock"):
+        if not events_file.is_file():
+            directory.mkdir()
+            compiled = compile_tiny(model, config_text, cache_dir, directory)
+            events_file.write_text(json.dumps([asdict(event) for event in compiled.events]))
+    events = tuple(BuildEvent(**event) for event in json.loads(events_file.read_text()))
+    return Compiled(directory / "tiny.yaml", model, directory / "artifacts" / "tiny", events)
 
 
 def compile_tiny(model: Path, config_text: str, cache_dir: Path, directory: Path) -> Compiled:

@@ -15,9 +15,12 @@ from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.artifact.manifest import GraphEntry, Manifest, ModelEntry, RuntimeSettings
 from neuron_llm.backends.cpu.backend import CpuBackend
 from neuron_llm.backends.cpu.export import constant_spec, export_graph
+from neuron_llm.backends.cpu.operators.library import load_library
+from neuron_llm.backends.cpu.operators.registration import use_library
 from neuron_llm.backends.cpu.target import CpuTarget
 from neuron_llm.backends.graph.inputs import GraphInputs, num_rows
-from neuron_llm.backends.protocol import GraphSpec, Session
+from neuron_llm.backends.graph.spec import GraphSpec
+from neuron_llm.backends.protocol import Session
 from neuron_llm.compile.model.checkpoint import read_architecture
 from neuron_llm.compile.model.model_spec import read_model_spec
 from neuron_llm.compile.weights import load_weights
@@ -31,14 +34,21 @@ NUM_TOKENS = 6
 GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
 
 
+def use_operators(cache_dir: Path) -> None:
+    """Let this process have the CPU operators: the library that compiles put into the cache."""
+    path = CpuBackend(CpuTarget.choose(None, custom_ops=True)).operator_library(cache_dir)
+    assert path is not None
+    use_library(load_library(path))
+
+
 class ExportedSession:
     """Runs exported programs, the weights of a checkpoint laid out as for compiled graphs.
 
     Args:
         model: a Hugging Face directory.
         buckets: the programs to export.
-        custom_ops: whether attention and linear layers are the CPU operators; one of their
-            libraries must be in use then.
+        custom_ops: whether attention and linear layers are the CPU operators, which must be in
+            use then (`use_operators`).
     """
 
     def __init__(self, model: Path, buckets: Sequence[Bucket], *, custom_ops: bool) -> None:
@@ -152,6 +162,27 @@ class FamilyReference:
         num_different = len({tuple(tokens) for tokens in self.expected})
         num_tokens = len({token for tokens in self.expected for token in tokens})
         return num_different == len(self.expected) and num_tokens > 2 * NUM_TOKENS
+
+
+def assert_exported_family_equals_eager(
+    engine: Engine, reference: FamilyReference, concurrency: int
+) -> None:
+    """Compare with a cold cache, then those prompts again whose blocks are in it."""
+    cold = answers(engine, reference.prompts, concurrency)
+    assert cold.token_ids == reference.expected
+    assert cold.num_cached_tokens == 0
+    warm = answers(engine, reference.prompts[-3:], concurrency)
+    assert warm.token_ids == reference.expected[-3:]
+    assert warm.num_cached_tokens > 0
+
+
+def assert_plain_family_equals_eager(
+    model: Path, reference: FamilyReference, num_tokens: int
+) -> None:
+    """Export the form in plain aten, prefill in chunks of so many tokens, and compare."""
+    session = ExportedSession(model, [PrefillBucket(num_tokens), DECODE_BUCKET], custom_ops=False)
+    engine = exported_engine(model, session, [num_tokens])
+    assert_exported_family_equals_eager(engine, reference, MAX_NUM_SEQS)
 
 
 @dataclass(frozen=True)

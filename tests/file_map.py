@@ -1,6 +1,6 @@
-"""Print the README's file map: one line per file, from the first line of its docstring.
+"""Print docs/files.md: one line for each file, from the first line of its docstring.
 
-Usage: python tests/file_map.py
+Usage: python tests/file_map.py > docs/files.md
 """
 
 from __future__ import annotations
@@ -12,17 +12,32 @@ from repository import ROOT
 
 PACKAGE = ROOT / "neuron_llm"
 ROOMS = ("cli", "report", "compile", "runtime", "doctor", "artifact", "backends", "scheduler")
+HEAD = """\
+# Every file and what it is
+
+Rooms from the top floor down ([architecture.md](architecture.md)). Made by
+`python tests/file_map.py > docs/files.md`."""
 
 
 def file_map() -> str:
-    """Return the map as Markdown: a table per room."""
-    parts = []
+    """Return the page as Markdown: a section for each room, a table for each of its folders."""
+    parts = [HEAD]
     for room in ROOMS:
-        files = sorted(p for p in (PACKAGE / room).rglob("*.py") if p.name != "__init__.py")
-        rows = [f"| `{path.relative_to(PACKAGE / room)}` | {_purpose(path)} |" for path in files]
-        head = f"**`neuron_llm/{room}/`** {_purpose(PACKAGE / room / '__init__.py')}"
-        parts.append("\n".join([head, "", "| file | what it is |", "| --- | --- |", *rows]))
-    return "\n\n".join(parts)
+        parts.append(f"## {room}/\n\n{_purpose(PACKAGE / room / '__init__.py')}")
+        parts.append(_table(PACKAGE / room))
+        for folder in sorted(p.parent for p in (PACKAGE / room).rglob("*/__init__.py")):
+            if folder != PACKAGE / room:
+                head = f"**{folder.relative_to(PACKAGE)}/** {_purpose(folder / '__init__.py')}"
+                parts += [head, _table(folder)]
+    parts.append("## Beside the rooms\n\nWhat all of them may import.")
+    parts.append(_table(PACKAGE))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table(folder: Path) -> str:
+    files = sorted(p for p in folder.glob("*.py") if p.name != "__init__.py")
+    rows = [f"| `{path.name}` | {_purpose(path)} |" for path in files]
+    return "\n".join(["| file | what it is |", "| --- | --- |", *rows]) if rows else ""
 
 
 def _purpose(path: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from file_map import file_map
-from repository import ROOT
+from repository import DOCS, ROOT
 
 from neuron_llm.compile.config.config import Config
 from neuron_llm.runtime.batch.prompt_line import PromptLine, parse_line
@@ -23,7 +23,12 @@ def code_blocks(language: str) -> list[str]:
 
 
 def test_the_file_map_is_up_to_date() -> None:
-    assert file_map() in README, "run `python tests/file_map.py` and put its output into README.md"
+    page = (DOCS / "files.md").read_text(encoding="utf-8")
+    assert page == file_map() + "\n", "run `python tests/file_map.py > docs/files.md`"
+
+
+def test_the_first_page_is_short() -> None:
+    assert README.count("\n") < 200
 
 
 def test_the_configuration_is_valid() -> None:
@@ -44,7 +49,7 @@ def test_the_prompt_line_is_read_and_the_record_has_every_key() -> None:
 def test_the_example_of_the_scheduler_prints_what_stands_below_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page = (ROOT / "docs" / "scheduler.md").read_text()
+    page = (DOCS / "scheduler.md").read_text()
     code, expected = re.findall(r"```(?:python)?\n(.*?)```", page[page.index("```python") :], re.S)[
         :2
     ]
@@ -58,7 +63,7 @@ def test_make_targets_exist() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-@pytest.mark.parametrize("page", sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]))
+@pytest.mark.parametrize("page", sorted([ROOT / "README.md", *DOCS.glob("*.md")]))
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
@@ -72,7 +77,7 @@ def test_every_command_is_documented() -> None:
     names = {command.name for command in app.registered_commands}
     groups = [group.typer_instance for group in app.registered_groups]
     names |= {group.info.name for group in groups if group is not None}
-    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")]
+    pages = [page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")]
     for name in names:
         assert f"neuron-llm {name}" in README, name
         heading = re.compile(rf"^##? neuron-llm {name}$", re.MULTILINE)

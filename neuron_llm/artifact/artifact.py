@@ -20,7 +20,9 @@ from neuron_llm.artifact.manifest import (
 )
 from neuron_llm.backends.build.files import DESCRIPTION_FILE, read_built_graph
 from neuron_llm.backends.graph.inputs import input_shapes
-from neuron_llm.backends.protocol import Session, TensorSpec, get_backend
+from neuron_llm.backends.graph.spec import TensorSpec
+from neuron_llm.backends.protocol import Session
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler import BucketSet, SchedulerConfig
 

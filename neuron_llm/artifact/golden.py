@@ -14,12 +14,12 @@ import torch
 from neuron_llm.artifact.manifest import GoldenEntry, Manifest
 from neuron_llm.backends.graph.inputs import (
     StepTokens,
-    blocks_per_seq,
     decode_inputs,
     prefill_inputs,
 )
 from neuron_llm.backends.protocol import Session
 from neuron_llm.errors import ArtifactError
+from neuron_llm.scheduler.block_pool import ceil_div, num_blocks_for
 from neuron_llm.scheduler.buckets import Bucket, PrefillBucket
 
 LogitsSource = Callable[[Sequence[int], Sequence[int]], Mapping[int, torch.Tensor]]
@@ -85,8 +85,8 @@ class GoldenTest:
 
     def _calls(self, prompt: Sequence[int]) -> Iterator[tuple[str, Bucket, StepTokens]]:
         """Yield the calls in order: later ones read the KV of earlier ones."""
-        num_blocks = blocks_per_seq(len(prompt) + 1, self._settings.block_size)
-        table, half = range(1, num_blocks + 1), -(-len(prompt) // 2)
+        num_blocks = num_blocks_for(len(prompt) + 1, self._settings.block_size)
+        table, half = range(1, num_blocks + 1), ceil_div(len(prompt), 2)
         prefill = self._prefill
         yield prefill.name, prefill, StepTokens(prompt, 0, table)
         if half < len(prompt):

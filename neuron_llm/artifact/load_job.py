@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from neuron_llm.artifact.manifest import GraphEntry, Manifest, artifact_path
-from neuron_llm.backends.protocol import ConstantSpec, GraphFiles, KVCacheShape, LoadJob
+from neuron_llm.backends.graph.spec import ConstantSpec
+from neuron_llm.backends.protocol import GraphFiles, KVCacheShape, LoadJob
 
 
 def load_job(directory: Path, manifest: Manifest) -> LoadJob:

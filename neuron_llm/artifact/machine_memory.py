@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from neuron_llm.quantities import KIB
+
 _CGROUPS = "/sys/fs/cgroup"
-_KIB = 1024
 # As many digits as the sizes of memory in bytes have, with room to spare.
 _SIZE = re.compile(r"[0-9]{1,18}")
 
@@ -62,7 +63,7 @@ def _meminfo_bytes(read_text: TextReader, key: str) -> int | None:
         name, _, value = line.partition(":")
         if name == key:
             count = _size(value.removesuffix("kB"))
-            return None if count is None else count * _KIB
+            return None if count is None else count * KIB
     return None
 
 

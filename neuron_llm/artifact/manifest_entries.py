@@ -51,7 +51,7 @@ class TensorEntry(Entry):
 
 
 class ConstantEntry(Entry):
-    """A weight that a graph reads, see `neuron_llm.backends.protocol.ConstantSpec`."""
+    """A weight that a graph reads, see `neuron_llm.backends.graph.spec.ConstantSpec`."""
 
     name: str
     weight: str

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from neuron_llm.backends.protocol import ConstantSpec, LoadJob
+from neuron_llm.backends.graph.spec import ConstantSpec
+from neuron_llm.backends.protocol import LoadJob
 from neuron_llm.errors import ArtifactError
 
 

@@ -5,72 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from neuron_llm.errors import ArtifactError
+from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec, TensorSpec
 from neuron_llm.scheduler.buckets import Bucket
 
 if TYPE_CHECKING:
     import torch
 
     from neuron_llm.backends.graph.inputs import GraphInputs
-    from neuron_llm.backends.neuron.target import NeuronTarget
-
-
-@dataclass(frozen=True)
-class GraphSpec:
-    """Everything that determines one graph, and nothing else: no path, no weight, no token id.
-
-    Attributes:
-        bucket: the static shape.
-        architecture: the Hugging Face configuration without identity and defaults of generation.
-        dtype: of weights, KV cache and logits: `float32`, `bfloat16` or `float16`.
-        max_model_len: sets the width of the prefill block table.
-        block_size: tokens per KV block.
-        num_blocks: KV blocks, the null block included.
-    """
-
-    bucket: Bucket
-    architecture: Mapping[str, Any]
-    dtype: str
-    max_model_len: int
-    block_size: int
-    num_blocks: int
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """Name, shape and dtype of one tensor that enters or leaves a graph."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-WeightLayout = Literal["plain", "packed"]
-"""How a weight is stored: as the checkpoint has it, or in the order in which a backend reads it."""
-
-
-@dataclass(frozen=True)
-class ConstantSpec:
-    """A weight or buffer that a graph reads.
-
-    Attributes:
-        name: what the compiled graph calls it.
-        weight: its name in the artifact's weights, or in the graph's own `constants.safetensors`.
-        shape: its shape.
-        dtype: its dtype.
-        parts: the checkpoint's weights that it is stacked from, along their first dimension; none
-            for one that the checkpoint has under this very name.
-        layout: how it is stored.
-    """
-
-    name: str
-    weight: str
-    shape: tuple[int, ...]
-    dtype: str
-    parts: tuple[str, ...] = ()
-    layout: WeightLayout = "plain"
 
 
 @dataclass(frozen=True)
@@ -260,39 +203,3 @@ class Backend(Protocol):
     ) -> list[str]:
         """Return every reason why graphs of those versions and requirements cannot run here."""
         ...
-
-
-def get_backend(
-    name: str,
-    *,
-    isa_level: str | None = None,
-    custom_ops: bool = True,
-    neuron_target: NeuronTarget | None = None,
-) -> Backend:
-    """Return a backend by its configuration name. There is no fallback from one to another.
-
-    Args:
-        name: `cpu` or `neuron`.
-        isa_level: see `CpuTarget.choose`; concerns compiling for the CPU only.
-        custom_ops: see `CpuTarget`; concerns compiling for the CPU only.
-        neuron_target: concerns compiling for Neuron only, which needs it.
-
-    Raises:
-        ArtifactError: the backend does not run here; the hint installs what is missing.
-        CompileError: this CPU does not have the level.
-    """
-    if name == "cpu":
-        from neuron_llm.backends.cpu.backend import CpuBackend
-        from neuron_llm.backends.cpu.target import CpuTarget
-
-        return CpuBackend(CpuTarget.choose(isa_level, custom_ops=custom_ops))
-    if name == "neuron":
-        from neuron_llm.backends.neuron.backend import NeuronBackend
-        from neuron_llm.backends.neuron.packages import require_packages
-
-        require_packages("trace" if neuron_target is None else neuron_target.binding)
-        return NeuronBackend(neuron_target)
-    raise ArtifactError(
-        f"backend `{name}` is not available in this version",
-        hint="set `backend: cpu` in the configuration",
-    )

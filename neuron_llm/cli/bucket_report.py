@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neuron_llm.backends.neuron.generations import GENERATIONS
 from neuron_llm.cli.terminal.console import Console
 from neuron_llm.cli.terminal.options import (
     ArtifactOption,
@@ -21,7 +22,7 @@ from neuron_llm.cli.terminal.options import (
 if TYPE_CHECKING:
     from neuron_llm.report.bucket_report import BucketReport
 
-_TARGETS = ("cpu", "inf2", "trn1", "trn1n", "trn2", "trn3")
+_TARGETS = ("cpu", *GENERATIONS)
 
 
 def bucket_report_command(

@@ -12,7 +12,8 @@ import typer
 
 from neuron_llm.cli.render.table import render_table
 from neuron_llm.cli.terminal.options import JsonOption, QuietOption, VerboseOption, open_console
-from neuron_llm.cli.terminal.quantities import parse_bytes, parse_seconds, shown_span
+from neuron_llm.cli.terminal.quantities import parse_bytes, parse_seconds
+from neuron_llm.quantities import shown_span
 
 if TYPE_CHECKING:
     from neuron_llm.backends.build.inventory import CacheEntry

@@ -15,7 +15,8 @@ from neuron_llm.artifact.latest import mark_latest
 from neuron_llm.artifact.manifest import Manifest
 from neuron_llm.artifact.scratch import artifact_scratch
 from neuron_llm.backends.build.cache import GraphCache
-from neuron_llm.backends.protocol import BuildListener, CompileJob, GraphSpec
+from neuron_llm.backends.graph.spec import GraphSpec
+from neuron_llm.backends.protocol import BuildListener, CompileJob
 from neuron_llm.compile.artifact_writer import CompiledGraphs, write_artifact
 from neuron_llm.compile.config.file import LoadedConfig
 from neuron_llm.compile.destination import check_destination, put_in_place

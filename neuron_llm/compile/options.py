@@ -8,7 +8,8 @@ from pathlib import Path
 
 from neuron_llm.artifact.latest import ARTIFACTS_DIR
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import Backend, get_backend
+from neuron_llm.backends.protocol import Backend
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.compile.plan.plan import CompilePlan, NeuronPlan
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from neuron_llm.backends.graph.rotary import fix_rotary_frequencies
-from neuron_llm.backends.protocol import ConstantSpec
+from neuron_llm.backends.graph.spec import ConstantSpec, TensorSpec
 from neuron_llm.compile.model.safetensors_writer import SafetensorsWriter
 from neuron_llm.compile.model.transformers_model import load_model
 from neuron_llm.errors import ArtifactError, ModelNotFoundError
@@ -53,7 +53,7 @@ def write_weights(
             kept.append((constant, [tensors[part] for part in parts]))
         else:
             aliases[name] = first
-    layout = [(constant.weight, constant.dtype, constant.shape) for constant, _ in kept]
+    layout = [TensorSpec(constant.weight, constant.shape, constant.dtype) for constant, _ in kept]
     try:
         with SafetensorsWriter(path, layout) as writer:
             for constant, sources in kept:

@@ -19,7 +19,7 @@ from neuron_llm.artifact.manifest import (
     read_manifest,
 )
 from neuron_llm.backends.neuron.generations import runs_graphs_of
-from neuron_llm.backends.protocol import get_backend
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, note, obstacle, ok
 from neuron_llm.errors import ArtifactError

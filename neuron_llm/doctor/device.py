@@ -6,13 +6,15 @@ import contextlib
 import re
 from dataclasses import dataclass
 
-from neuron_llm.backends.neuron.generations import CHIPS, target_of_instance
-from neuron_llm.compile.device import DeviceMemory
-from neuron_llm.doctor.host import Host
-from neuron_llm.doctor.neuron_ls import ListedDevice, ListedProcess
-from neuron_llm.doctor.whole_number import whole_number
+from neuron_llm.backends.neuron.devices import SYSFS_DEVICES
+from neuron_llm.backends.neuron.generations import (
+    GENERATIONS,
+    DeviceMemory,
+    target_of_instance,
+)
+from neuron_llm.backends.neuron.neuron_ls import ListedDevice, ListedProcess
+from neuron_llm.doctor.host import Host, whole_number
 
-SYSFS_DEVICES = "/sys/devices/virtual/neuron_device"
 _NODE_NAME = re.compile(r"neuron([0-9]{1,6})")
 _CORE_NAME = re.compile(r"neuron_core[0-9]+")
 
@@ -73,9 +75,10 @@ def read_device(host: Host, index: int, listed: ListedDevice | None, *, has_node
     memory_bytes = listed.memory_bytes if listed else None
     if memory_bytes is None and target is not None and num_physical_cores:
         memory_bytes = DeviceMemory(target, num_physical_cores).total_bytes
+    chip = GENERATIONS[target].chip if target else None
     return Device(
         index=index,
-        name=host.read(f"{folder}/info/architecture/device_name") or CHIPS.get(target or ""),
+        name=host.read(f"{folder}/info/architecture/device_name") or chip,
         target=target,
         num_cores=(listed.num_cores if listed else None) or num_physical_cores,
         logical_nc_config=listed.logical_nc_config if listed else None,

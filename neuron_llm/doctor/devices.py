@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
+from neuron_llm.backends.neuron.devices import SYSFS_DEVICES
 from neuron_llm.backends.neuron.generations import is_neuron_instance
-from neuron_llm.doctor.device import SYSFS_DEVICES, Device, device_indices, read_device
+from neuron_llm.backends.neuron.neuron_ls import Listing, find_neuron_ls, list_devices
+from neuron_llm.doctor.device import Device, device_indices, read_device
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host
-from neuron_llm.doctor.neuron_ls import Listing, find_neuron_ls, list_devices
-from neuron_llm.doctor.owner import group_that_can_open
 from neuron_llm.quantities import shown_bytes
 
 OPEN_TIMEOUT_S = 10.0
+_READ_AND_WRITE = stat.S_IRGRP | stat.S_IWGRP
 # Opening is the only honest test: a container may forbid what the file's mode allows. It may also
 # hang in the driver, so it happens in another process, for all devices at once.
 _OPEN_SCRIPT = """\
@@ -56,7 +60,7 @@ def probe_devices(host: Host) -> DeviceReport:
     if not known:
         finding = _no_device(host, driver_version, instance_type)
         return DeviceReport((finding,), (), driver_version, instance_type)
-    listing = list_devices(host)
+    listing = list_devices(_neuron_ls(host), host.run)
     listed = {device.index: device for device in listing.devices}
     devices = tuple(
         read_device(host, index, listed.get(index), has_node=index in nodes)
@@ -72,6 +76,10 @@ def probe_devices(host: Host) -> DeviceReport:
     return DeviceReport(tuple(findings), devices, driver_version, instance_type)
 
 
+def _neuron_ls(host: Host) -> str | None:
+    return find_neuron_ls(host.find_program, host.root)
+
+
 def _no_device(host: Host, driver_version: str | None, instance_type: str | None) -> Finding:
     nothing = "none: there is no `/dev/neuron0`"
     if driver_version:
@@ -80,7 +88,7 @@ def _no_device(host: Host, driver_version: str | None, instance_type: str | None
             f"{nothing}, though the driver {driver_version} is loaded",
             hint="in a container, pass the devices on: `--device /dev/neuron0`",
         )
-    if is_neuron_instance(instance_type) or find_neuron_ls(host) is not None:
+    if is_neuron_instance(instance_type) or _neuron_ls(host) is not None:
         why = f"this is a `{instance_type}`" if instance_type else "AWS's tools are installed"
         return problem(
             "devices",
@@ -199,6 +207,21 @@ def _permission_finding(subject: str, text: str, group: str | None) -> Finding:
         hint="join the group, then log in again",
         command=f"sudo usermod -aG {group} $USER",
     )
+
+
+def group_that_can_open(path: Path) -> str | None:
+    """Return the group whose members can read and write a file; None if only root can."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if status.st_mode & _READ_AND_WRITE != _READ_AND_WRITE or status.st_gid == 0:
+        return None
+    try:
+        return grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        # A container need not know the names of its host's groups.
+        return str(status.st_gid)
 
 
 def _process_findings(devices: Sequence[Device]) -> list[Finding]:

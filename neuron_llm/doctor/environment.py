@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from neuron_llm.backends.neuron.generations import LOGICAL_NC_CONFIGS, PLATFORM_TARGETS
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, note, ok, problem
-from neuron_llm.doctor.whole_number import whole_number
+from neuron_llm.doctor.host import whole_number
 
 VARIABLES = {
     "NEURON_LLM_CACHE_DIR": "where compiled graphs are kept",
@@ -37,8 +38,7 @@ VARIABLES = {
 _PREFIX = "NEURON_"
 _TRUE = {"1", "ON", "YES", "TRUE"}
 _CORES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
-_LOGICAL_CONFIGS = ("1", "2")
-_TARGETS = ("inf2", "trn1", "trn1n", "gen2", "trn2", "gen3", "trn3", "gen4")
+_LOGICAL_CONFIGS = tuple(map(str, LOGICAL_NC_CONFIGS))
 # What the command line sets is 1000; libgomp's own default spins for milliseconds.
 _LONG_SPIN = 100_000
 
@@ -148,13 +148,14 @@ def _check_num_cores(value: str, environ: Mapping[str, str], machine: _Machine) 
 
 def _check_logical(value: str, environ: Mapping[str, str], machine: _Machine) -> Finding | None:
     if value not in _LOGICAL_CONFIGS:
-        return problem("", "neither 1 nor 2", hint="unset it, or set what the graphs are for")
+        text = f"neither {' nor '.join(_LOGICAL_CONFIGS)}"
+        return problem("", text, hint="unset it, or set what the graphs are for")
     return None
 
 
 def _check_target(value: str, environ: Mapping[str, str], machine: _Machine) -> Finding | None:
-    if value.lower() not in _TARGETS:
-        hint = f"one of {', '.join(f'`{target}`' for target in _TARGETS)}"
+    if value.lower() not in PLATFORM_TARGETS:
+        hint = f"one of {', '.join(f'`{target}`' for target in PLATFORM_TARGETS)}"
         return problem("", "not a target that neuronx-cc knows", hint=hint)
     return None
 

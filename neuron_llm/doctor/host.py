@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuron_llm.doctor.command import CommandRunner, run_command
+from neuron_llm.backends.neuron.command import CommandRunner, run_command
+
+# As many digits as the sizes of memory in bytes have, with room to spare.
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -58,3 +62,9 @@ class Host:
     def find_program(self, name: str) -> str | None:
         """Return the path of a program that `PATH` leads to."""
         return shutil.which(name, path=self.environ.get("PATH", ""))
+
+
+def whole_number(text: str | None) -> int | None:
+    """Return the number that a text is, white space aside, or None if it is none."""
+    match = _WHOLE_NUMBER.fullmatch((text or "").strip())
+    return int(match.group()) if match else None

@@ -14,10 +14,10 @@ from neuron_llm.backends.cpu.operators.isa import IsaLevel, missing_features, wi
 from neuron_llm.doctor.compilers import probe_compilers
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host
-from neuron_llm.quantities import shown_bytes
+from neuron_llm.quantities import GIB, shown_bytes
 
 # Room for a small model's weights and graphs; a large one's need more.
-_LITTLE_DISK_BYTES = 2**30
+_LITTLE_DISK_BYTES = GIB
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from packaging.version import InvalidVersion, Version
 
 from neuron_llm.backends.neuron.packages import INSTALL_LINE, PACKAGE_INDEX, install_command
-from neuron_llm.backends.protocol import get_backend
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host
 from neuron_llm.doctor.packages import (

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from neuron_llm.report.what_if import WhatIf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReportQuestion:
     """What is asked; all of it may be left out.
 

@@ -14,6 +14,7 @@ from neuron_llm.report.workload.length_histogram import LengthBin, LengthHistogr
 from neuron_llm.report.workload.prefix_hits import PrefillWork, all_computed, computed_after_hits
 from neuron_llm.report.workload.trace import Trace, TraceRequest
 from neuron_llm.report.workload.workload import Workload, median_output_tokens
+from neuron_llm.scheduler.block_pool import ceil_div
 from neuron_llm.scheduler.buckets import get_default_num_batched_tokens_buckets
 
 ASSUMED_OUTPUT_TOKENS = 128
@@ -71,7 +72,7 @@ class ReportWorkload:
     @property
     def max_chunks(self) -> int:
         """Chunks of the longest prompt."""
-        return -(-self.lengths.longest // self.max_chunk_tokens)
+        return ceil_div(self.lengths.longest, self.max_chunk_tokens)
 
     @cached_property
     def num_block_padded_tokens(self) -> int:

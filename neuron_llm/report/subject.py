@@ -70,7 +70,14 @@ def subject_of_artifact(directory: Path, manifest: Manifest) -> ReportSubject:
         spec_from_config(read_json(directory / "config.json"), None), num_parameters=size
     )
     config = Config.model_validate(manifest.config)
-    loaded = LoadedConfig(config, directory, manifest.name, {}, directory, spec)
+    loaded = LoadedConfig(
+        config=config,
+        path=directory,
+        name=manifest.name,
+        lines={},
+        model_path=directory,
+        model_spec=spec,
+    )
     is_shared = MODEL_BUILDER in manifest.requirements.get("binding", ())
     plan = plan_compile(loaded, spec, auto_binding=MODEL_BUILDER if is_shared else "trace")
     if plan.buckets != manifest.buckets or plan.num_blocks != manifest.settings.num_blocks:

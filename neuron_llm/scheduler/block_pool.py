@@ -20,6 +20,16 @@ BlockHash = NewType("BlockHash", bytes)
 """Names the content of a full block: its tokens and every token before them."""
 
 
+def ceil_div(numerator: int, denominator: int) -> int:
+    """Return the quotient rounded up. 65 in pieces of 32 are 3 pieces."""
+    return -(-numerator // denominator)
+
+
+def num_blocks_for(num_tokens: int, block_size: int) -> int:
+    """Return how many blocks hold `num_tokens`. 9 tokens in blocks of 4 take 3."""
+    return ceil_div(num_tokens, block_size)
+
+
 def hash_block(
     parent: BlockHash | None, token_ids: Sequence[int], salt: str | None = None
 ) -> BlockHash:
@@ -68,18 +78,9 @@ class BlockPool:
         """Blocks that nobody holds; some of them may still have a hash."""
         return len(self._free)
 
-    @property
-    def free_block_ids(self) -> list[int]:
-        """The free blocks, the next to be handed out first."""
-        return list(self._free)
-
     def ref_count(self, block_id: int) -> int:
         """Return how many requests hold the block."""
         return self._ref_counts[block_id]
-
-    def block_hash(self, block_id: int) -> BlockHash | None:
-        """Return the hash under which the block can be found, None if it is not published."""
-        return self._block_hashes[block_id]
 
     def allocate(self, num_blocks: int) -> list[int]:
         """Hand out blocks, each held once; what they held before is forgotten.
@@ -115,12 +116,20 @@ class BlockPool:
                     # Nobody can ever find it again: reuse it before any block with a prefix.
                     self._free.move_to_end(block_id, last=False)
 
-    def publish(self, block_id: int, block_hash: BlockHash) -> None:
-        """Let `get_cached_block` find a held block by its content."""
-        assert self._ref_counts[block_id] > 0, "only a held block is published"
-        assert self._block_hashes[block_id] is None, "a block is published once"
-        self._block_hashes[block_id] = block_hash
-        self._cached.setdefault(block_hash, {})[block_id] = None
+    def cache_full_blocks(
+        self, block_ids: Sequence[int], block_hashes: Sequence[BlockHash]
+    ) -> None:
+        """Let `get_cached_block` find held blocks by their contents.
+
+        Args:
+            block_ids: full blocks, none of them published before.
+            block_hashes: the hash of each.
+        """
+        for block_id, block_hash in zip(block_ids, block_hashes, strict=True):
+            assert self._ref_counts[block_id] > 0, "only a held block is published"
+            assert self._block_hashes[block_id] is None, "a block is published once"
+            self._block_hashes[block_id] = block_hash
+            self._cached.setdefault(block_hash, {})[block_id] = None
 
     def get_cached_block(self, block_hash: BlockHash) -> int | None:
         """Return a block with this content, None if there is none."""

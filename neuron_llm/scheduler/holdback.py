@@ -53,16 +53,15 @@ class HoldbackMixin(ABC):
         self.num_batched_tokens_buckets = config.num_batched_tokens_buckets
         # Of the scheduler's own kind of queue, since the two trade places.
         self.holdback_queue: deque[Request] = type(self.waiting)()
+        # Decodes that are hidden from a prefill, and the prefill that is hidden from decodes.
+        self._running_holdback: list[Request] = []
+        self._prefill_holdback: list[Request] = []
         self.total_scheduled_tokens = 0
         self.total_padding_tokens = 0
         self._kv = kv
         self._kv_admission = KVAdmission(config, kv)
         self._num_consecutive_prefills = 0
-        # While these run and this one is the head of the queue, all steps are decodes of all.
-        self._decoding: list[Request] | None = None
-        self._held_head: Request | None = None
         self._state = SchedulerState.IDLE
-        self._is_prefill = False
         self._num_hidden = 0
         self._num_prefix_queries = 0
         self._hold_reason: HoldReason | None = None
@@ -88,7 +87,7 @@ class HoldbackMixin(ABC):
             num_waiting=len(self.waiting),
             num_hidden=self._num_hidden,
             hold_reason=self._hold_reason,
-            num_free_blocks=self._kv.free_blocks,
+            num_free_blocks=self._kv.num_free_blocks,
             num_scheduled_tokens=output.total_num_scheduled_tokens,
             num_padded_tokens=sum((output.num_scheduled_tokens_padded or {}).values()),
             num_prefix_queries=self._num_prefix_queries if new_reqs else 0,
@@ -119,62 +118,38 @@ class HoldbackMixin(ABC):
         Raises:
             NoProgressError: requests are left, nothing is in flight, and nothing can be scheduled.
         """
-        # 1. Hide the whole waiting queue. The two queues trade places, whatever their length.
-        self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
-        head = self.holdback_queue[0] if self.holdback_queue else None
-        if self.running is self._decoding and head is self._held_head:
-            # Nobody came or went since the last decode: it is the same requests' turn again.
-            try:
-                scheduler_output = self._call_base_schedule()
-            finally:
-                self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
-        else:
-            scheduler_output = self._schedule_one_phase(head)
+        scheduler_output = self._schedule_one_phase()
         # 6. Pad the tensor size of a prefill; the token counts stay what they are.
-        self._apply_padding_and_log_stats(scheduler_output, self._is_prefill)
+        self._apply_padding_and_log_stats(scheduler_output)
         # 7. `_check_phases()` has seen the output before the counters moved on. Was there any?
         if not scheduler_output.num_scheduled_tokens:
             self._check_progress(scheduler_output)
-        # 8. Name the phase of the step; a decode after a decode is in the same one.
-        if self._state is not ACTIVE_DECODE or self._is_prefill or not self.running:
-            self._update_state(scheduler_output, self._is_prefill)
+        # 8. Name the phase of the step.
+        self._update_state(scheduler_output)
         self._last_output = scheduler_output
         return scheduler_output
 
-    def _schedule_one_phase(self, head: Request | None) -> SchedulerOutput:
+    def _schedule_one_phase(self) -> SchedulerOutput:
         """Decide which phase the scheduler underneath sees, and ask it."""
-        limits = self.max_num_running_reqs, self.max_num_scheduled_tokens
-        running_holdback: list[Request] = []
-        prefill_holdback: list[Request] = []
+        max_num_running_reqs = self.max_num_running_reqs
+        max_num_scheduled_tokens = self.max_num_scheduled_tokens
+        # 1. Hide the whole waiting queue. The two queues trade places, whatever their length.
+        self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
         try:
             # 2. Give back the head of the queue if it may start now; nobody overtakes it.
             self._admit_from_holdback()
-            self._note_decode(head)
             # 3. One phase per step: hide the running requests of the other one.
-            running_holdback, self.running, prefill_holdback = self._separate_phases()
-            self._num_hidden = len(running_holdback) + len(prefill_holdback)
+            self._hide_other_phase()
+            self._num_hidden = len(self._running_holdback) + len(self._prefill_holdback)
             self._limit_step(self._num_hidden)
             # 4. The scheduler underneath does its work on what is left.
             return self._call_base_schedule()
         finally:
-            # 5. Restore queues and limits, also when it failed; `running` in admission order.
-            if running_holdback or prefill_holdback:
-                self.running = [*running_holdback, *self.running, *prefill_holdback]
+            # 5. Restore queues and limits, also when it failed.
+            self._restore_running()
             self._restore_waiting()
-            self.max_num_running_reqs, self.max_num_scheduled_tokens = limits
-
-    def _note_decode(self, head: Request | None) -> None:
-        """Note for whom this step, and those that follow, can only be a decode of all that run.
-
-        That is so until there is another head of the queue or another list of running requests,
-        which is replaced, and not changed in place, when one comes or goes.
-        """
-        reason = self._hold_reason
-        is_held = head is None if reason is None else reason.is_lasting
-        fits_budget = 0 < len(self.running) <= self.max_num_scheduled_tokens
-        is_decode = is_held and fits_budget and not self.has_prefill_in_running
-        self._decoding = self.running if is_decode else None
-        self._held_head = head
+            self.max_num_running_reqs = max_num_running_reqs
+            self.max_num_scheduled_tokens = max_num_scheduled_tokens
 
     def can_schedule(self, request: Request) -> bool:
         """Whether a waiting request may start in this step; `last_stats` says why one may not."""
@@ -195,7 +170,25 @@ class HoldbackMixin(ABC):
         return None
 
     def _is_prefill_request(self, request: Request) -> bool:
-        return request.num_computed_tokens < request.num_prompt_tokens
+        return request.num_computed_tokens < self._num_prefill_tokens(request)
+
+    def _num_prefill_tokens(self, request: Request) -> int:
+        """Return how many of the request's tokens are computed by prefills."""
+        return request.num_prompt_tokens
+
+    def _is_prefill_step(self, scheduler_output: SchedulerOutput) -> bool:
+        """Whether a step that `_check_phases()` let pass is a prefill.
+
+        It is of one phase only, so its first request tells. The output holds the counters from
+        before the step; the request's own have moved on.
+        """
+        if scheduler_output.scheduled_new_reqs:
+            return True
+        cached = scheduler_output.scheduled_cached_reqs
+        if not cached.req_ids:
+            return False
+        request = self.requests[cached.req_ids[0]]
+        return cached.num_computed_tokens[0] < self._num_prefill_tokens(request)
 
     def _block_holders(self, candidate: Request) -> list[Request]:
         """Return the requests other than the candidate to which blocks are promised."""
@@ -218,14 +211,16 @@ class HoldbackMixin(ABC):
         while self.holdback_queue and self.can_schedule(self.holdback_queue[0]):
             self.waiting.append(self.holdback_queue.popleft())
 
-    def _separate_phases(self) -> tuple[list[Request], list[Request], list[Request]]:
-        """Split `running` into hidden decodes, visible requests and a hidden prefill."""
+    def _hide_other_phase(self) -> None:
+        """Decide of which phase the step is, and hide the running requests of the other one."""
         if self.has_prefill_in_running:
             decodes, prefill = self.running[:-1], self.running[-1:]
-            return ([], decodes, prefill) if self._is_decode_due() else (decodes, prefill, [])
-        if self._is_any_admitted():
-            return self.running, [], []
-        return [], self.running, []
+            if self._is_decode_due():
+                self.running, self._prefill_holdback = decodes, prefill
+            else:
+                self.running, self._running_holdback = prefill, decodes
+        elif self._is_any_admitted():
+            self.running, self._running_holdback = [], self.running
 
     def _limit_step(self, num_hidden: int) -> None:
         """Count hidden requests against the slots, and rows of decodes not against the budget."""
@@ -234,18 +229,22 @@ class HoldbackMixin(ABC):
         if len(self.running) > self.max_num_scheduled_tokens:
             self.max_num_scheduled_tokens = len(self.running)
 
+    def _restore_running(self) -> None:
+        """Put the hidden requests back: what ran longer stands before what is new."""
+        if self._running_holdback or self._prefill_holdback:
+            self.running = [*self._running_holdback, *self.running, *self._prefill_holdback]
+            self._running_holdback, self._prefill_holdback = [], []
+
     def _restore_waiting(self) -> None:
         while self.waiting:
             self.holdback_queue.appendleft(self.waiting.pop())
         self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
 
-    def _apply_padding_and_log_stats(
-        self, scheduler_output: SchedulerOutput, is_prefill: bool
-    ) -> None:
+    def _apply_padding_and_log_stats(self, scheduler_output: SchedulerOutput) -> None:
         num_tokens = scheduler_output.total_num_scheduled_tokens
         self.total_scheduled_tokens += num_tokens
-        padded = scheduler_output.num_scheduled_tokens
-        if is_prefill:
+        padded = scheduler_output.num_scheduled_tokens.copy()
+        if self._is_prefill_step(scheduler_output):
             padded = {i: self._calculate_padded_count(n) for i, n in padded.items()}
             self.total_padding_tokens += sum(padded.values()) - num_tokens
             started = [self.requests[new.req_id] for new in scheduler_output.scheduled_new_reqs]
@@ -263,15 +262,13 @@ class HoldbackMixin(ABC):
         return get_bucket_for_count(token_count, self.num_batched_tokens_buckets)
 
     def _check_phases(self, scheduler_output: SchedulerOutput) -> None:
-        """Note the phase of a step, and refuse both while its counters can still be trusted.
+        """Refuse a step of both phases while its counters can still be trusted.
 
         A request with prompt tokens left has no output yet, known or in flight, and every other one
         has. So no request is looked at, in a check that every step makes.
         """
-        num_output_tokens = scheduler_output.scheduled_cached_reqs.num_output_tokens
-        self._is_prefill = bool(scheduler_output.scheduled_new_reqs) or 0 in num_output_tokens
-        if self._is_prefill:
-            num_continued = num_output_tokens.count(0)
+        num_continued = scheduler_output.scheduled_cached_reqs.num_output_tokens.count(0)
+        if num_continued or scheduler_output.scheduled_new_reqs:
             check_prefill_step(scheduler_output, num_continued, self.max_prefills_per_batch)
 
     def _check_progress(self, scheduler_output: SchedulerOutput) -> None:
@@ -287,10 +284,10 @@ class HoldbackMixin(ABC):
             why = f"`{head.request_id}` waits: {held} ({room})"
         raise no_progress(self.running, self.waiting, len(self.waiting), why)
 
-    def _update_state(self, scheduler_output: SchedulerOutput, is_prefill: bool) -> None:
+    def _update_state(self, scheduler_output: SchedulerOutput) -> None:
         if not self.running and not self.waiting:
             self._state = SchedulerState.IDLE
-        elif is_prefill:
+        elif self._is_prefill_step(scheduler_output):
             self._state = SchedulerState.ACTIVE_PREFILL
             # A prefill that no decode had to wait for does not count.
             num_in_a_row = self._num_consecutive_prefills + 1

@@ -13,13 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from neuron_llm.scheduler.block_pool import BlockPool, hash_block
+from neuron_llm.scheduler.block_pool import BlockPool, hash_block, num_blocks_for
 from neuron_llm.scheduler.request import Request
-
-
-def num_blocks_for(num_tokens: int, block_size: int) -> int:
-    """Return how many blocks hold `num_tokens`. 9 tokens in blocks of 4 take 3."""
-    return -(-num_tokens // block_size)
 
 
 @dataclass(slots=True)
@@ -44,7 +39,7 @@ class KVCacheManager:
         self._tables: dict[str, _BlockTable] = {}
 
     @property
-    def free_blocks(self) -> int:
+    def num_free_blocks(self) -> int:
         """Blocks that nobody holds."""
         return self.block_pool.num_free_blocks
 
@@ -84,7 +79,7 @@ class KVCacheManager:
         """Whether a waiting request's tokens all fit now, not only those of its first chunk."""
         num_blocks = num_blocks_for(request.num_tokens, self.block_size)
         return self._num_taken(num_blocks - len(computed_blocks), computed_blocks) <= (
-            self.free_blocks
+            self.num_free_blocks
         )
 
     def allocate_slots(
@@ -112,7 +107,7 @@ class KVCacheManager:
         num_new_blocks -= len(table.block_ids) + len(computed_blocks)
         new_block_ids: list[int] = []
         if num_new_blocks > 0 or computed_blocks:
-            if self._num_taken(num_new_blocks, computed_blocks) > self.free_blocks:
+            if self._num_taken(num_new_blocks, computed_blocks) > self.num_free_blocks:
                 return None
             if computed_blocks:
                 self.block_pool.touch(computed_blocks)
@@ -169,8 +164,8 @@ class KVCacheManager:
         if num_full_blocks <= table.num_published_blocks:
             return
         self._extend_block_hashes(request, num_full_blocks)
-        for index in range(table.num_published_blocks, num_full_blocks):
-            self.block_pool.publish(table.block_ids[index], request.block_hashes[index])
+        new = slice(table.num_published_blocks, num_full_blocks)
+        self.block_pool.cache_full_blocks(table.block_ids[new], request.block_hashes[new])
         table.num_published_blocks = num_full_blocks
 
     def _extend_block_hashes(self, request: Request, num_blocks: int) -> None:

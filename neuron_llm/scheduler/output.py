@@ -6,12 +6,12 @@ Whoever receives it only reads it: its parts may be shared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from neuron_llm.scheduler.request import FinishReason
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class NewRequestData:
     """A request the runner has not seen before.
 
@@ -50,7 +50,7 @@ class CachedRequestData:
         return len(self.req_ids)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class SchedulerOutput:
     """One step. With the outputs before it, this is all that a runner needs.
 
@@ -62,7 +62,7 @@ class SchedulerOutput:
         finished_req_ids: requests that the runner can forget before it looks at the others.
         num_scheduled_tokens_padded: tensor size of each request along the token axis, None where
             the scheduler knows no buckets. Never used for accounting: counters move by real tokens.
-            Decodes need no padding, and so have `num_scheduled_tokens` itself here.
+            A dict of its own also where nothing is padded.
     """
 
     scheduled_new_reqs: list[NewRequestData]
@@ -98,13 +98,14 @@ class EngineCoreOutput:
     Attributes:
         request_id: the request.
         new_token_ids: at least one; nothing after the token that ended the request.
+        num_cached_tokens: prompt tokens that came from the prefix cache.
         finish_reason: None while the request goes on.
         stop_reason: the stop token that ended it; None for EOS and for length.
-        num_cached_tokens: prompt tokens that came from the prefix cache.
     """
 
     request_id: str
     new_token_ids: list[int]
+    num_cached_tokens: int = 0
+    _: KW_ONLY
     finish_reason: FinishReason | None = None
     stop_reason: int | None = None
-    num_cached_tokens: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum, StrEnum
 
 from neuron_llm.scheduler.block_pool import BlockHash
@@ -75,6 +75,7 @@ class Request:
     request_id: str
     prompt_token_ids: Sequence[int]
     max_tokens: int
+    _: KW_ONLY
     min_tokens: int = 0
     eos_token_ids: frozenset[int] = frozenset()
     stop_token_ids: frozenset[int] = frozenset()

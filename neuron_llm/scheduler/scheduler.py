@@ -39,8 +39,7 @@ class Scheduler:
 
     Attributes:
         waiting: requests that hold no blocks, in order of arrival.
-        running: requests that hold blocks, in order of admission; replaced, and never changed in
-            place, when one comes or goes.
+        running: requests that hold blocks, in order of admission.
         requests: every unfinished request by its id.
         finished_req_ids: requests that the runner has not been told to forget yet.
         max_num_running_reqs: how many of `running` there may be.
@@ -91,37 +90,18 @@ class Scheduler:
             OutOfBlocksError: a running request cannot grow. Blocks are never taken back from
                 another one; admit fewer requests.
         """
-        cached = CachedRequestData([], [], [], [])
-        output = SchedulerOutput([], cached, {}, 0, self.finished_req_ids or _NONE_FINISHED)
-        num_scheduled_tokens = output.num_scheduled_tokens
-        budget = token_budget = self.max_num_scheduled_tokens
-        no_block_ids: list[int] = []
-        for request in self.running:
-            # Known tokens and those in flight; all but the new ones are computed.
-            num_tokens = request.num_tokens + request.num_output_placeholders
-            num_computed_tokens = request.num_computed_tokens
-            num_new_tokens = num_tokens - num_computed_tokens
-            if num_new_tokens > token_budget:
-                num_new_tokens = token_budget
-            if num_new_tokens <= 0:
-                continue
-            block_ids = no_block_ids
-            if num_tokens >= request.num_settled_tokens:
-                if num_tokens >= request.max_num_tokens:
-                    continue  # It ends by its length, whatever the tokens in flight turn out to be.
-                block_ids = self._grow(request, num_new_tokens)
-            token_budget -= num_new_tokens
-            req_id = request.request_id
-            num_scheduled_tokens[req_id] = num_new_tokens
-            cached.req_ids.append(req_id)
-            cached.new_block_ids.append(block_ids)
-            cached.num_computed_tokens.append(num_computed_tokens)
-            cached.num_output_tokens.append(num_tokens - request.num_prompt_tokens)
-        output.total_num_scheduled_tokens = budget - token_budget
+        output = SchedulerOutput(
+            scheduled_new_reqs=[],
+            scheduled_cached_reqs=CachedRequestData([], [], [], []),
+            num_scheduled_tokens={},
+            total_num_scheduled_tokens=0,
+            finished_req_ids=self.finished_req_ids or _NONE_FINISHED,
+        )
+        self._schedule_running(output)
         if self.waiting:
             self._schedule_waiting(output)
         self._check_phases(output)
-        if num_scheduled_tokens:
+        if output.num_scheduled_tokens:
             self._update_after_schedule(output)
         if self.finished_req_ids:
             self.finished_req_ids = set()
@@ -156,9 +136,7 @@ class Scheduler:
                 check_stop(request)
             if request.num_output_placeholders:
                 self._fill_placeholders(request, len(token_ids))
-            output = EngineCoreOutput(
-                request.request_id, token_ids, None, None, request.num_cached_tokens
-            )
+            output = EngineCoreOutput(request.request_id, token_ids, request.num_cached_tokens)
             outputs.append(output)
             if request.status is not RUNNING:
                 output.finish_reason = request.finish_reason
@@ -201,14 +179,6 @@ class Scheduler:
         """Whether any request is waiting or running."""
         return bool(self.requests)
 
-    def has_requests(self) -> bool:
-        """Whether `schedule()` has anything to say, be it only that requests have finished."""
-        return bool(self.requests or self.finished_req_ids)
-
-    def get_num_unfinished_requests(self) -> int:
-        """Return how many requests are waiting or running."""
-        return len(self.requests)
-
     def reset_prefix_cache(self) -> bool:
         """Forget all published blocks if no request holds any; return whether that was so."""
         return self.kv_cache_manager.block_pool.reset_prefix_cache()
@@ -219,10 +189,38 @@ class Scheduler:
         if block_ids is None:
             raise OutOfBlocksError(
                 f"request `{request.request_id}` cannot grow by {num_new_tokens} tokens: "
-                f"{self.kv_cache_manager.free_blocks} KV blocks are free",
+                f"{self.kv_cache_manager.num_free_blocks} KV blocks are free",
                 hint="lower `max_num_seqs` or give the KV cache more memory",
             )
         return block_ids
+
+    def _schedule_running(self, output: SchedulerOutput) -> None:
+        """Let running requests go on in order, as far as the budget goes."""
+        cached, num_scheduled_tokens = output.scheduled_cached_reqs, output.num_scheduled_tokens
+        token_budget = self.max_num_scheduled_tokens
+        no_block_ids: list[int] = []
+        for request in self.running:
+            # Known tokens and those in flight; all but the new ones are computed.
+            num_tokens = request.num_tokens + request.num_output_placeholders
+            num_computed_tokens = request.num_computed_tokens
+            num_new_tokens = num_tokens - num_computed_tokens
+            if num_new_tokens > token_budget:
+                num_new_tokens = token_budget
+            if num_new_tokens <= 0:
+                continue
+            block_ids = no_block_ids
+            if num_tokens >= request.num_settled_tokens:
+                if num_tokens >= request.max_num_tokens:
+                    continue  # It ends by its length, whatever the tokens in flight turn out to be.
+                block_ids = self._grow(request, num_new_tokens)
+            token_budget -= num_new_tokens
+            req_id = request.request_id
+            num_scheduled_tokens[req_id] = num_new_tokens
+            cached.req_ids.append(req_id)
+            cached.new_block_ids.append(block_ids)
+            cached.num_computed_tokens.append(num_computed_tokens)
+            cached.num_output_tokens.append(num_tokens - request.num_prompt_tokens)
+        output.total_num_scheduled_tokens = self.max_num_scheduled_tokens - token_budget
 
     def _schedule_waiting(self, output: SchedulerOutput) -> None:
         """Start waiting requests in order, as far as the budget goes."""
@@ -237,25 +235,21 @@ class Scheduler:
             num_new_tokens = min(request.num_tokens - num_cached_tokens, token_budget)
             new_block_ids = kv.allocate_slots(request, num_new_tokens, hits)
             assert new_block_ids is not None, "a chunk needs no more blocks than the whole prompt"
-            self.running = [*self.running, self.waiting.popleft()]
+            self.running.append(self.waiting.popleft())
             request.status = RUNNING
             request.num_computed_tokens = request.num_cached_tokens = num_cached_tokens
             token_budget -= num_new_tokens
             output.num_scheduled_tokens[request.request_id] = num_new_tokens
             output.scheduled_new_reqs.append(
                 NewRequestData(
-                    request.request_id,
-                    request.prompt_token_ids,
-                    [*hits, *new_block_ids],
-                    num_cached_tokens,
+                    req_id=request.request_id,
+                    prompt_token_ids=request.prompt_token_ids,
+                    block_ids=[*hits, *new_block_ids],
+                    num_computed_tokens=num_cached_tokens,
                 )
             )
         output.total_num_scheduled_tokens = self.max_num_scheduled_tokens - token_budget
         assert len(self.running) <= self.max_num_running_reqs
-
-    def _num_new_tokens(self, request: Request) -> int:
-        """Return how many tokens of a running request can be computed now, budget aside."""
-        return request.num_tokens - request.num_computed_tokens
 
     def _check_phases(self, scheduler_output: SchedulerOutput) -> None:
         """Refuse a step while its counters can still be trusted; here, any batch will do."""
@@ -263,9 +257,7 @@ class Scheduler:
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         """Move the counters on; until here, the output holds the values from before the step."""
         num_scheduled_tokens = scheduler_output.num_scheduled_tokens
-        scheduled = self.running
-        if len(scheduled) != len(num_scheduled_tokens):
-            scheduled = [r for r in scheduled if r.request_id in num_scheduled_tokens]
+        scheduled = [r for r in self.running if r.request_id in num_scheduled_tokens]
         for request in scheduled:
             request.num_computed_tokens += num_scheduled_tokens[request.request_id]
         self._in_flight.append((scheduler_output, scheduled))

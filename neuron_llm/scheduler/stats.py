@@ -28,13 +28,8 @@ class HoldReason(StrEnum):
     STREAK = "`max_consecutive_prefills` is reached and decodes are due"
     NOT_READY = "it needs more than a slot, or the scheduler is paused"
 
-    @property
-    def is_lasting(self) -> bool:
-        """Whether it holds for as long as the same requests run."""
-        return self in (HoldReason.SLOTS, HoldReason.KV)
 
-
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class SchedulerStats:
     """What a step scheduled, and the queues when it was asked for.
 

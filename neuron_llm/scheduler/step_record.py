@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from neuron_llm.scheduler.buckets import Bucket
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """One graph run.
 

@@ -8,7 +8,8 @@ import pytest
 from cache_factory import DAY, NEW, OLD, add_graph
 from cli_runner import run_cli
 
-from neuron_llm.cli.terminal.quantities import parse_bytes, parse_seconds, shown_span
+from neuron_llm.cli.terminal.quantities import parse_bytes, parse_seconds
+from neuron_llm.quantities import shown_span
 
 
 @pytest.fixture

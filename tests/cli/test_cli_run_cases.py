@@ -164,7 +164,7 @@ def test_ctrl_c_within_a_reply_leaves_the_engine_free_and_the_conversation_right
     assert not stream_reply(session, "hi")
     assert num_steps == 5
     assert not engine.has_unfinished_requests()
-    assert engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert engine.scheduler.kv_cache_manager.num_free_blocks == 64
     shown = capsys.readouterr().out.removesuffix("\n")
     assert session.messages[-1] == {"role": "assistant", "content": shown}
 

@@ -21,7 +21,7 @@ from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.cpu import aot
 from neuron_llm.backends.cpu.operators.isa import IsaLevel
 from neuron_llm.backends.cpu.target import CpuTarget
-from neuron_llm.backends.protocol import GraphSpec
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.scheduler.buckets import DecodeBucket
 
 CONFIG = """\

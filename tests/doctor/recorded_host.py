@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from neuron_llm.doctor.command import CommandResult
+from neuron_llm.backends.neuron.command import CommandResult
 from neuron_llm.doctor.host import Host
 
 RECORDINGS = Path(__file__).parent / "recordings"

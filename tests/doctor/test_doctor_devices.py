@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from recorded_host import (
     commands_of,
     recorded_host,
@@ -20,11 +16,10 @@ from recorded_host import (
     write_program,
 )
 
-from neuron_llm.doctor.command import CommandResult
+from neuron_llm.backends.neuron.command import CommandResult
 from neuron_llm.doctor.devices import DeviceReport, probe_devices
 from neuron_llm.doctor.finding import Finding, Status
 from neuron_llm.doctor.host import Host
-from neuron_llm.doctor.neuron_ls import parse_listing
 
 GIB = 2**30
 LIST = "neuron-ls --json-output"
@@ -277,40 +272,3 @@ def test_a_real_open_answers_for_every_device(tmp_path: Path) -> None:
         "this user can open `/dev/neuron0`",
         "this user cannot open `/dev/neuron1`: is a directory",
     ]
-
-
-def test_a_listing_leaves_out_what_it_does_not_say() -> None:
-    devices = parse_listing('[{"neuron_device": 3, "nc_count": null, "neuron_processes": null}]')
-    assert devices is not None
-    (device,) = devices
-    assert (device.index, device.num_cores, device.processes) == (3, None, ())
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=10,
-)
-
-
-@given(st.text())
-def test_any_text_is_a_listing_or_none(text: str) -> None:
-    parse_listing(text)
-
-
-@given(
-    st.lists(
-        st.dictionaries(
-            st.sampled_from(
-                ["neuron_device", "nc_count", "memory_size", "neuron_processes", "instance_type"]
-            ),
-            json_values,
-        )
-        | json_values
-    )
-)
-def test_any_json_is_a_listing_or_none(entries: list[Any]) -> None:
-    devices = parse_listing(json.dumps(entries))
-    for device in devices or ():
-        assert device.index >= 0
-        assert device.memory_bytes is None or device.memory_bytes >= 0

@@ -11,11 +11,11 @@ from recorded_host import recorded_host, write, write_program
 
 from neuron_llm.artifact.machine_memory import Memory, read_memory
 from neuron_llm.backends.cpu.operators.isa import IsaLevel
-from neuron_llm.doctor.command import CommandResult
+from neuron_llm.backends.neuron.command import CommandResult
 from neuron_llm.doctor.compilers import probe_compilers
 from neuron_llm.doctor.finding import Finding, Status
+from neuron_llm.doctor.host import whole_number
 from neuron_llm.doctor.machine import MachineReport, probe_machine
-from neuron_llm.doctor.whole_number import whole_number
 
 GIB = 2**30
 AVX2 = "avx avx2 bmi1 bmi2 f16c fma movbe sse4_2"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from recorded_host import STUB, WORKS, commands_of, install, recorded_host
 
-from neuron_llm.doctor.command import CommandResult
+from neuron_llm.backends.neuron.command import CommandResult
 from neuron_llm.doctor.finding import Finding, Status
 from neuron_llm.doctor.neuron_packages import NEURON_PACKAGES, probe_neuron_packages
 

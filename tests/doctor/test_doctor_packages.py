@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from recorded_host import WORKS, commands_of, install, install_neuron_llm, recorded_host, write
 
-from neuron_llm.doctor.command import CommandResult
+from neuron_llm.backends.neuron.command import CommandResult
 from neuron_llm.doctor.finding import Finding, Status
 from neuron_llm.doctor.packages import probe_packages, read_package
 

@@ -20,7 +20,7 @@ from recorded_host import (
 )
 
 from neuron_llm import doctor
-from neuron_llm.doctor.command import CommandResult
+from neuron_llm.backends.neuron.command import CommandResult
 from neuron_llm.doctor.report import Question, Report, examine
 from neuron_llm.version import __version__
 

@@ -1,4 +1,9 @@
-"""Every family, as exported programs: the answers are eager Hugging Face's, token for token."""
+"""Every family, as exported programs: the answers are eager Hugging Face's, token for token.
+
+In the form with the CPU operators, which is what is compiled. The plain form is run for every
+family in `tests/backends/neuron/graph/test_functional_graph.py`, and exported here where its graph
+is of another kind; exported for every family in `tests/prove/test_families.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +16,24 @@ from family_engine import (
     MAX_NUM_SEQS,
     ExportedSession,
     FamilyReference,
-    answers,
+    assert_exported_family_equals_eager,
+    assert_plain_family_equals_eager,
     exported_engine,
+    use_operators,
 )
 from tiny_models import save_model
 
-from neuron_llm.backends.cpu.features import cpu_features
-from neuron_llm.backends.cpu.operators.isa import widest_level
-from neuron_llm.backends.cpu.operators.library import build_library, load_library
-from neuron_llm.backends.cpu.operators.registration import use_library
-from neuron_llm.runtime.engine.engine import Engine
 from neuron_llm.scheduler import PrefillBucket
 
 BUCKET = 16
 """Tokens of the prefill program: longer prompts are computed in chunks."""
+PLAIN_KINDS = {
+    "llama": "every part that all families have",
+    "gemma2": "soft-capped scores, and layers in turn with and without a window",
+    "qwen3-moe": "experts of which few are picked: their weights are copied together",
+    "gpt-oss": "sinks, windows, and experts that all run",
+}
+"""Families whose plain form is exported, and what no other of them has."""
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -48,29 +57,17 @@ def test_reference_answers_are_diverse(reference: FamilyReference) -> None:
 
 
 def test_the_operator_form_answers_as_eager_does(
-    model: Path, reference: FamilyReference, request: pytest.FixtureRequest
+    model: Path, reference: FamilyReference, compile_cache: Path
 ) -> None:
-    assert request.config.cache is not None
-    directory = request.config.cache.mkdir("operator_libraries")
-    use_library(load_library(build_library(widest_level(cpu_features()), directory)))
+    use_operators(compile_cache)
     session = ExportedSession(model, [PrefillBucket(BUCKET), DECODE_BUCKET], custom_ops=True)
     for concurrency in (1, MAX_NUM_SEQS):
-        assert_answers(exported_engine(model, session, [BUCKET]), reference, concurrency)
+        engine = exported_engine(model, session, [BUCKET])
+        assert_exported_family_equals_eager(engine, reference, concurrency)
 
 
+@pytest.mark.parametrize("family", PLAIN_KINDS, scope="module", indirect=True)
 def test_the_aten_form_answers_as_eager_does_in_shorter_chunks(
     model: Path, reference: FamilyReference
 ) -> None:
-    bucket = BUCKET // 2
-    session = ExportedSession(model, [PrefillBucket(bucket), DECODE_BUCKET], custom_ops=False)
-    assert_answers(exported_engine(model, session, [bucket]), reference, MAX_NUM_SEQS)
-
-
-def assert_answers(engine: Engine, reference: FamilyReference, concurrency: int) -> None:
-    """Compare with a cold cache, then those prompts again whose blocks are in it."""
-    cold = answers(engine, reference.prompts, concurrency)
-    assert cold.token_ids == reference.expected
-    assert cold.num_cached_tokens == 0
-    warm = answers(engine, reference.prompts[-3:], concurrency)
-    assert warm.token_ids == reference.expected[-3:]
-    assert warm.num_cached_tokens > 0
+    assert_plain_family_equals_eager(model, reference, BUCKET // 2)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from families import FAMILIES
-from family_engine import BLOCK_SIZE, DECODE_BUCKET, MAX_MODEL_LEN, ExportedSession
+from family_engine import (
+    BLOCK_SIZE,
+    DECODE_BUCKET,
+    MAX_MODEL_LEN,
+    ExportedSession,
+    use_operators,
+)
 from tiny_models import random_prompt, save_model
 
-from neuron_llm.backends.cpu.features import cpu_features
-from neuron_llm.backends.cpu.operators.isa import widest_level
-from neuron_llm.backends.cpu.operators.library import build_library, load_library
-from neuron_llm.backends.cpu.operators.registration import use_library
 from neuron_llm.backends.graph.inputs import StepTokens, decode_inputs, prefill_inputs
 from neuron_llm.scheduler import PrefillBucket
 
@@ -23,12 +26,8 @@ NUM_STEPS = 8
 
 
 @pytest.fixture(scope="module")
-def session(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> ExportedSession:
-    assert request.config.cache is not None
-    directory = request.config.cache.mkdir("operator_libraries")
-    use_library(load_library(build_library(widest_level(cpu_features()), directory)))
+def session(compile_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportedSession:
+    use_operators(compile_cache)
     model = save_model(tmp_path_factory.mktemp("mistral"), FAMILIES["mistral"])
     return ExportedSession(model, [PREFILL_BUCKET, DECODE_BUCKET], custom_ops=True)
 

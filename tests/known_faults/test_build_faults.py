@@ -17,7 +17,8 @@ from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.build.failure import GraphBuildError
 from neuron_llm.backends.build.files import write_description
 from neuron_llm.backends.build.pool import BuildTask, build_all
-from neuron_llm.backends.protocol import BuildEvent, CompileJob, GraphSpec
+from neuron_llm.backends.graph.spec import GraphSpec
+from neuron_llm.backends.protocol import BuildEvent, CompileJob
 from neuron_llm.scheduler.buckets import DecodeBucket
 
 

@@ -23,7 +23,7 @@ from neuron_llm.backends.cpu import backend as cpu_backend
 from neuron_llm.backends.cpu.backend import config_key
 from neuron_llm.backends.cpu.export import export_graph
 from neuron_llm.backends.cpu.target import CpuTarget
-from neuron_llm.backends.protocol import GraphSpec
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.compile.compiler import graph_specs
 from neuron_llm.compile.config.file import load_config
 from neuron_llm.compile.plan.plan import plan_compile

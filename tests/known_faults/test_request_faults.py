@@ -37,7 +37,7 @@ def llm(loaded: LLM) -> Iterator[LLM]:
     assert loaded.engine.scheduler.reset_prefix_cache()
     yield loaded
     assert not loaded.engine.has_unfinished_requests()
-    assert loaded.engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert loaded.engine.scheduler.kv_cache_manager.num_free_blocks == 64
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +83,8 @@ def test_a_model_that_wants_to_end_at_once_goes_on_to_min_tokens(
     """The fault: the end of sequence stops a request before its `min_tokens`."""
     prompt = random_prompt(5, seed=9)
     favourite = reference_tokens(reference, prompt, 1)[0]
-    eos = (*llm.engine.eos_token_ids, favourite)
-    monkeypatch.setattr(llm.engine, "eos_token_ids", eos)
-    monkeypatch.setattr(llm.engine.runner.sampler, "eos_token_ids", eos)
+    sampler = llm.engine.runner.sampler
+    monkeypatch.setattr(sampler, "eos_token_ids", (*sampler.eos_token_ids, favourite))
     at_once, later = llm.generate(
         [prompt, prompt],
         [SamplingParams(temperature=0, max_tokens=8, min_tokens=n) for n in (0, 5)],
@@ -129,7 +128,7 @@ def test_a_prompt_larger_than_the_whole_cache_is_an_error_line_and_the_others_fi
 ) -> None:
     """The fault: a prompt that the model allows and the cache cannot hold blocks the job."""
     small = NeuronScheduler(replace(llm.engine.scheduler.config, num_blocks=9))
-    monkeypatch.setattr(llm.engine, "scheduler", small)
+    monkeypatch.setattr(llm.engine.requests, "scheduler", small)
     prompts = [random_prompt(n, seed=n) for n in (20, 5, 40, 28, 1)]
     stream = io.BytesIO()
     run_job(llm.engine, [{"prompt": p, "max_tokens": 4} for p in prompts], stream)
@@ -153,7 +152,9 @@ def test_a_line_deferred_for_ever_ends_the_job_with_the_reason_and_keeps_what_is
                 HoldReason.KV if request.request_id == "2" else super()._find_hold_reason(request)
             )
 
-    monkeypatch.setattr(llm.engine, "scheduler", DefersTheThird(llm.engine.scheduler.config))
+    monkeypatch.setattr(
+        llm.engine.requests, "scheduler", DefersTheThird(llm.engine.scheduler.config)
+    )
     stream = io.BytesIO()
     lines = [{"prompt": [n + 1], "max_tokens": 3} for n in range(5)]
     with pytest.raises(NoProgressError, match="`2` waits: too few free KV blocks") as caught:

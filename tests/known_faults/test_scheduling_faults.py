@@ -132,7 +132,7 @@ def test_decodes_that_hold_every_block_decode_while_a_prompt_waits(
     add_requests(scheduler, *(make_request(f"d{i}", 61, max_tokens=3) for i in range(2)))
     for _ in range(8):
         step(scheduler)
-    assert scheduler.kv_cache_manager.free_blocks == 0
+    assert scheduler.kv_cache_manager.num_free_blocks == 0
     scheduler.add_request(make_request("w", 3))
     assert step(scheduler).num_tokens == {"d0": 1, "d1": 1}
     assert scheduler.last_stats and scheduler.last_stats.hold_reason is HoldReason.KV

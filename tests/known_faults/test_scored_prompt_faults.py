@@ -69,4 +69,4 @@ def test_both_at_once_give_the_same_values(llm: LLM) -> None:
     assert len({one.outputs[0].token_ids for one in together}) == 1
     kv = llm.engine.scheduler.kv_cache_manager
     kv.check_integrity()
-    assert kv.free_blocks == kv.block_pool.num_usable_blocks
+    assert kv.num_free_blocks == kv.block_pool.num_usable_blocks

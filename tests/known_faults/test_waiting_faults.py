@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from tiny_models import random_prompt
 
 from neuron_llm import SamplingParams
 from neuron_llm.artifact.artifact import Artifact
-from neuron_llm.runtime.engine.engine import Engine
-from neuron_llm.runtime.engine.loading import load_engine
+from neuron_llm.runtime.engine.async_engine import AsyncEngine
+from neuron_llm.runtime.engine.engine import Engine, ignore_step
 from neuron_llm.runtime.engine.outputs import RequestOutput
 from neuron_llm.scheduler.step_record import StepRecord
 
@@ -22,11 +23,16 @@ from neuron_llm.scheduler.step_record import StepRecord
 class TickingGraphs:
     """Graphs that take a second each, on a clock that stands still otherwise."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(
+        self,
+        engine_class: type[Engine],
+        artifact: Path,
+        on_step: Callable[[StepRecord], None] = ignore_step,
+    ) -> None:
         self.now = 0.0
-        self._session = engine.runner.session
-        engine.runner.session = self  # type: ignore[assignment]
-        engine._clock = lambda: self.now
+        self.engine = engine_class(Artifact.open(artifact), on_step=on_step, clock=lambda: self.now)
+        self._session = self.engine.runner.session
+        self.engine.runner.session = self  # type: ignore[assignment]
 
     def execute(self, bucket: Any, inputs: Any) -> torch.Tensor:
         """Run the graph."""
@@ -53,8 +59,7 @@ def test_short_prompts_wait_for_a_long_one_in_order_and_are_told_how_long(
     """The fault: short requests wait behind every chunk of a long one, and nothing shows it."""
     artifact = async_copy(llama.artifact, tmp_path / "tiny") if is_ahead else llama.artifact
     steps: list[StepRecord] = []
-    engine = load_engine(Artifact.open(artifact), on_step=steps.append)
-    TickingGraphs(engine)
+    engine = TickingGraphs(AsyncEngine if is_ahead else Engine, artifact, steps.append).engine
     params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
     for index, length in enumerate((60, 3, 5, 4)):
         engine.add_request(f"r{index}", random_prompt(length, seed=length), params)
@@ -69,8 +74,7 @@ def test_short_prompts_wait_for_a_long_one_in_order_and_are_told_how_long(
 
 
 def test_a_request_that_comes_later_waits_from_then_on(llama: Compiled) -> None:
-    engine = Engine(Artifact.open(llama.artifact))
-    TickingGraphs(engine)
+    engine = TickingGraphs(Engine, llama.artifact).engine
     params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
     engine.add_request("long", random_prompt(40, seed=1), params)
     engine.step()

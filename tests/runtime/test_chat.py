@@ -34,7 +34,7 @@ def engine(loaded: Engine) -> Iterator[Engine]:
 
 
 def num_free_blocks(engine: Engine) -> int:
-    return engine.scheduler.kv_cache_manager.free_blocks
+    return engine.scheduler.kv_cache_manager.num_free_blocks
 
 
 def completion(engine: Engine, token_ids: list[int]) -> str:

@@ -78,6 +78,11 @@ def add_requests(scheduler: Scheduler, *requests: Request) -> None:
         scheduler.add_request(request)
 
 
+def has_anything_to_say(scheduler: Scheduler) -> bool:
+    """Whether a step would tell the runner anything, be it only that requests have finished."""
+    return bool(scheduler.requests or scheduler.finished_req_ids)
+
+
 def run_step(output: SchedulerOutput, scheduler: Scheduler, token_id: int) -> ModelRunnerOutput:
     """Return what a runner would: `token_id` for every request past its prompt."""
     sampled = []
@@ -113,7 +118,7 @@ def step(scheduler: Scheduler, token_id: int = PLAIN_TOKEN_ID) -> Step:
 def run_to_end(scheduler: Scheduler, token_id: int = PLAIN_TOKEN_ID) -> list[Step]:
     """Step until nothing is left to say."""
     steps = []
-    while scheduler.has_requests():
+    while has_anything_to_say(scheduler):
         steps.append(step(scheduler, token_id))
         assert len(steps) < 10_000, "the scheduler never ends"
     return steps

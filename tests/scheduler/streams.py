@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from judge import JudgeWorker, expected_output
-from scheduler_factory import make_config
+from scheduler_factory import has_anything_to_say, make_config
 
 from neuron_llm.errors import RequestError
 from neuron_llm.scheduler import (
@@ -136,7 +136,7 @@ class StreamRun:
 
     def run(self) -> list[_Record]:
         step = 0
-        while step <= self.stream.last_event or self.scheduler.has_requests():
+        while step <= self.stream.last_event or has_anything_to_say(self.scheduler):
             self._apply_events(step)
             output = self.scheduler.schedule()
             self.check_step(output)
@@ -145,7 +145,7 @@ class StreamRun:
                 self.finish_oldest_step()
             step += 1
             assert step < 3000, "hang"
-            if not self.scheduler.has_requests():
+            if not has_anything_to_say(self.scheduler):
                 while self.in_flight:
                     self.finish_oldest_step()
         self._check_end()

@@ -4,7 +4,14 @@ from collections import deque
 from typing import Any
 
 import pytest
-from scheduler_factory import EOS_TOKEN_ID, add_requests, make_request, make_scheduler, run_step
+from scheduler_factory import (
+    EOS_TOKEN_ID,
+    add_requests,
+    has_anything_to_say,
+    make_request,
+    make_scheduler,
+    run_step,
+)
 
 from neuron_llm.scheduler import (
     AsyncScheduler,
@@ -38,7 +45,7 @@ class Pipeline:
         return output
 
     def run_to_end(self) -> None:
-        while self.scheduler.has_requests():
+        while has_anything_to_say(self.scheduler):
             self.step()
 
     @property
@@ -108,7 +115,7 @@ def test_an_eos_found_late_costs_one_slot_whose_token_is_dropped() -> None:
     assert output.finish_reason == "stop"
     assert scheduler.update_from_output(second, late) == []
     assert list(request.output_token_ids) == [EOS_TOKEN_ID]
-    assert scheduler.kv_cache_manager.free_blocks == 64
+    assert scheduler.kv_cache_manager.num_free_blocks == 64
     scheduler.kv_cache_manager.check_integrity()
 
 
@@ -125,7 +132,7 @@ def test_ten_requests_aborted_one_per_step_keep_what_they_had() -> None:
         assert aborted == [request.request_id]
     pipeline.run_to_end()
     assert [request.num_output_tokens for request in requests] == list(range(1, 11))
-    assert pipeline.scheduler.kv_cache_manager.free_blocks == 64
+    assert pipeline.scheduler.kv_cache_manager.num_free_blocks == 64
 
 
 def test_equal_prompts_in_one_step_share_all_full_blocks() -> None:

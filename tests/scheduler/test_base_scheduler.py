@@ -29,7 +29,7 @@ def test_added_requests_wait_in_order() -> None:
     scheduler = make_base()
     for index in range(10):
         scheduler.add_request(make_request(f"r{index}"))
-        assert len(scheduler.waiting) == scheduler.get_num_unfinished_requests() == index + 1
+        assert len(scheduler.waiting) == len(scheduler.requests) == index + 1
     assert list(scheduler.requests) == [r.request_id for r in scheduler.waiting]
 
 
@@ -37,7 +37,7 @@ def test_a_refused_request_enters_no_queue() -> None:
     scheduler = make_base()
     with pytest.raises(RequestError):
         scheduler.add_request(make_request(prompt=[]))
-    assert not scheduler.requests and not scheduler.waiting and not scheduler.has_requests()
+    assert not scheduler.requests and not scheduler.waiting
 
 
 def test_an_id_is_refused_while_its_request_lives_and_free_again_afterwards() -> None:
@@ -89,7 +89,7 @@ def test_a_partial_chunk_yields_no_output() -> None:
     assert step(scheduler).outputs == []
     last = step(scheduler)
     assert last.num_tokens == {"r0": 4}
-    assert last.outputs == [EngineCoreOutput("r0", [7], FinishReason.LENGTH)]
+    assert last.outputs == [EngineCoreOutput("r0", [7], finish_reason=FinishReason.LENGTH)]
 
 
 def test_a_second_step_before_the_first_output_schedules_only_what_is_known() -> None:
@@ -116,19 +116,19 @@ def test_the_runner_may_answer_in_any_order() -> None:
         (
             {"eos_token_ids": frozenset({EOS_TOKEN_ID})},
             [10, EOS_TOKEN_ID, 12],
-            EngineCoreOutput("r0", [10, EOS_TOKEN_ID], FinishReason.STOP),
+            EngineCoreOutput("r0", [10, EOS_TOKEN_ID], finish_reason=FinishReason.STOP),
             RequestStatus.FINISHED_STOPPED,
         ),
         (
             {"stop_token_ids": frozenset({42})},
             [10, 42, 12],
-            EngineCoreOutput("r0", [10, 42], FinishReason.STOP, stop_reason=42),
+            EngineCoreOutput("r0", [10, 42], finish_reason=FinishReason.STOP, stop_reason=42),
             RequestStatus.FINISHED_STOPPED,
         ),
         (
             {"max_tokens": 2},
             [10, 11, 12],
-            EngineCoreOutput("r0", [10, 11], FinishReason.LENGTH),
+            EngineCoreOutput("r0", [10, 11], finish_reason=FinishReason.LENGTH),
             RequestStatus.FINISHED_LENGTH_CAPPED,
         ),
         (
@@ -170,7 +170,7 @@ def test_the_head_waits_for_blocks_and_runs_when_they_are_freed() -> None:
     # Neither does the small one overtake the head.
     assert step(scheduler).num_tokens == {"a": 24}
     assert step(scheduler).num_tokens == {"b": 24, "c": 4}
-    assert scheduler.kv_cache_manager.free_blocks == 9
+    assert scheduler.kv_cache_manager.num_free_blocks == 9
 
 
 def test_a_running_request_that_cannot_grow_is_an_error_and_preempts_nobody() -> None:

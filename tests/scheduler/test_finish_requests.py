@@ -29,7 +29,7 @@ def test_five_requests_leave_nothing_behind() -> None:
     assert sorted(ends) == [f"r{i}" for i in range(5)]
     assert not scheduler.requests and not scheduler.waiting and not scheduler.running
     assert not scheduler.finished_req_ids
-    assert scheduler.kv_cache_manager.free_blocks == 999
+    assert scheduler.kv_cache_manager.num_free_blocks == 999
     scheduler.kv_cache_manager.check_integrity()
 
 
@@ -51,7 +51,7 @@ def test_aborting_a_running_request_frees_its_blocks_and_drops_its_late_token() 
     output = scheduler.schedule()
     scheduler.finish_requests("a", ABORTED)
     assert request.status is ABORTED
-    assert scheduler.kv_cache_manager.free_blocks == 998
+    assert scheduler.kv_cache_manager.num_free_blocks == 998
     outputs = scheduler.update_from_output(output, ModelRunnerOutput(["a", "b"], [[7], [8]]))
     assert [o.request_id for o in outputs] == ["b"]
     assert request.num_output_tokens == 0
@@ -81,10 +81,10 @@ def test_one_more_step_tells_the_runner_who_has_finished() -> None:
     scheduler = make_base()
     scheduler.add_request(make_request("a", max_tokens=1))
     step(scheduler)
-    assert scheduler.has_requests() and not scheduler.has_unfinished_requests()
+    assert not scheduler.has_unfinished_requests()
     output = scheduler.schedule()
     assert output.finished_req_ids == {"a"}
     assert output.total_num_scheduled_tokens == 0
     assert scheduler.update_from_output(output, ModelRunnerOutput([], [])) == []
-    assert not scheduler.has_requests()
+    assert not scheduler.finished_req_ids and not scheduler.schedule().finished_req_ids
     assert output.finished_req_ids == {"a"}, "an output does not change after it was handed out"

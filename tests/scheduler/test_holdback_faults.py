@@ -15,8 +15,8 @@ def ids(queue: list[Request]) -> list[str]:
 
 def test_a_mixed_batch_is_refused_before_its_counters_move() -> None:
     class ShowsAll(NeuronScheduler):
-        def _separate_phases(self) -> tuple[list[Request], list[Request], list[Request]]:
-            return [], self.running, []
+        def _hide_other_phase(self) -> None:
+            pass
 
     scheduler = make_scheduler(ShowsAll)
     decode, prefill = make_request("d", max_tokens=9), make_request("p")

@@ -4,7 +4,7 @@ import pytest
 from scheduler_factory import make_request
 
 from neuron_llm.scheduler import Request
-from neuron_llm.scheduler.kv_cache_manager import KVCacheManager, num_blocks_for
+from neuron_llm.scheduler.kv_cache_manager import KVCacheManager
 
 COMMON = list(range(48))
 
@@ -24,11 +24,9 @@ def start(kv: KVCacheManager, request: Request) -> list[int] | None:
     return block_ids
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "num_blocks"), [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2), (9, 3)]
-)
-def test_blocks_are_counted_up(num_tokens: int, num_blocks: int) -> None:
-    assert num_blocks_for(num_tokens, block_size=4) == num_blocks
+def hits_after(kv: KVCacheManager, request: Request, *token_ids: int) -> list[int]:
+    """Return the blocks in which another request with these tokens before its own would start."""
+    return kv.get_computed_blocks(make_request(prompt=[*request.all_token_ids, *token_ids, 999]))
 
 
 def test_a_prefix_hit_shares_full_blocks_and_frees_in_reverse() -> None:
@@ -40,13 +38,13 @@ def test_a_prefix_hit_shares_full_blocks_and_frees_in_reverse() -> None:
     assert start(kv, second) == [5]
     assert list(kv.block_ids(second)) == [1, 2, 3, 5]
     assert [kv.block_pool.ref_count(b) for b in (1, 2, 3, 4, 5)] == [2, 2, 2, 1, 1]
-    assert kv.free_blocks == 5
+    assert kv.num_free_blocks == 5
     kv.check_integrity()
     kv.free(first)
     kv.free(second)
-    assert kv.block_pool.free_block_ids == [5, 4, 6, 7, 8, 9, 10, 3, 2, 1]
     assert kv.get_computed_blocks(make_request("c", prompt=[*COMMON, 300])) == [1, 2, 3]
     kv.check_integrity()
+    assert kv.block_pool.allocate(10) == [5, 4, 6, 7, 8, 9, 10, 3, 2, 1]
 
 
 def test_a_fresh_prompt_evicts_the_tail_of_a_chain_first() -> None:
@@ -83,11 +81,11 @@ def test_decoding_takes_a_block_only_when_the_last_one_is_full() -> None:
     for token_id in range(9):
         request.append_output_token_id(token_id)
     assert kv.allocate_slots(request, 9) == []
-    assert kv.block_pool.block_hash(4) is not None
+    assert hits_after(kv, request) == [1, 2, 3, 4]
     request.num_computed_tokens += 9
     request.append_output_token_id(9)
     assert kv.allocate_slots(request, 1) == [5]
-    assert kv.block_pool.block_hash(5) is None
+    assert hits_after(kv, request) == [1, 2, 3, 4]
     kv.check_integrity()
 
 
@@ -97,7 +95,7 @@ def test_a_block_with_tokens_in_flight_is_published_when_they_are_known() -> Non
     start(kv, request)
     assert kv.allocate_slots(request, 1) == []
     request.num_computed_tokens += 1
-    assert kv.block_pool.block_hash(1) is None
+    assert hits_after(kv, request, 4) == []
     request.append_output_token_id(4)
     assert kv.allocate_slots(request, 1) == [2]
     assert kv.get_computed_blocks(make_request("b", prompt=[1, 2, 3, 4, 5])) == [1]
@@ -111,7 +109,7 @@ def test_a_block_can_be_published_as_soon_as_its_last_token_is_known() -> None:
     request.num_computed_tokens += 1
     request.append_output_token_id(4)
     kv.cache_blocks(request, 3)
-    assert kv.block_pool.block_hash(1) is None
+    assert hits_after(kv, request) == []
     kv.cache_blocks(request, 4)
     assert kv.get_computed_blocks(make_request("b", prompt=[1, 2, 3, 4, 5])) == [1]
 
@@ -147,7 +145,7 @@ def test_hits_that_nobody_holds_count_against_the_free_blocks() -> None:
     kv.free(first)
     longer = make_request("b", prompt=[*COMMON, *[100] * 17])
     hits = kv.get_computed_blocks(longer)
-    assert kv.free_blocks == 4
+    assert kv.num_free_blocks == 4
     assert not kv.can_hold_all_tokens(longer, hits)
     assert kv.allocate_slots(longer, 17, hits) is None
     assert kv.allocate_slots(longer, 16, hits) == [4]
@@ -178,7 +176,6 @@ def test_without_caching_nothing_is_published_or_hit() -> None:
     start(kv, request)
     kv.free(request)
     assert kv.get_computed_blocks(make_request("b", prompt=COMMON)) == []
-    assert kv.block_pool.block_hash(1) is None
     assert request.block_hashes == []
 
 
@@ -191,7 +188,7 @@ def test_a_full_pool_says_no() -> None:
 def test_freeing_a_request_without_blocks_changes_nothing() -> None:
     kv = make_kv()
     kv.free(make_request("a"))
-    assert kv.free_blocks == 10
+    assert kv.num_free_blocks == 10
 
 
 def test_integrity_notices_a_block_held_by_no_table() -> None:

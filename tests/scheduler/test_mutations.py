@@ -91,9 +91,9 @@ def test_a_shared_block_counted_free_of_charge_while_nobody_holds_it_runs_out(
 
 
 class ForgetsHiddenRunning(NeuronScheduler):
-    def _separate_phases(self) -> tuple[list[Request], list[Request], list[Request]]:
-        _, visible, prefill = super()._separate_phases()
-        return [], visible, prefill
+    def _hide_other_phase(self) -> None:
+        super()._hide_other_phase()
+        self._running_holdback = []
 
 
 class ForgetsHeldWaiting(NeuronScheduler):
@@ -103,15 +103,16 @@ class ForgetsHeldWaiting(NeuronScheduler):
 
 
 class RestoresInReverse(NeuronScheduler):
-    def _separate_phases(self) -> tuple[list[Request], list[Request], list[Request]]:
-        decodes, visible, prefill = super()._separate_phases()
-        return prefill, visible, decodes
+    def _hide_other_phase(self) -> None:
+        super()._hide_other_phase()
+        before, behind = self._prefill_holdback, self._running_holdback
+        self._running_holdback, self._prefill_holdback = before, behind
 
 
 class CountsPadding(NeuronScheduler):
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         counts = scheduler_output.num_scheduled_tokens
-        if self._is_prefill:
+        if self._is_prefill_step(scheduler_output):
             padded = {i: self._calculate_padded_count(n) for i, n in counts.items()}
             scheduler_output.num_scheduled_tokens = padded
         super()._update_after_schedule(scheduler_output)
@@ -119,8 +120,8 @@ class CountsPadding(NeuronScheduler):
 
 
 class MixesPhases(NeuronScheduler):
-    def _separate_phases(self) -> tuple[list[Request], list[Request], list[Request]]:
-        return [], self.running, []
+    def _hide_other_phase(self) -> None:
+        pass
 
 
 class IgnoresHiddenSlots(NeuronScheduler):

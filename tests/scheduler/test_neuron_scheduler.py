@@ -9,6 +9,7 @@ from scheduler_factory import (
     EOS_TOKEN_ID,
     add_requests,
     ends,
+    has_anything_to_say,
     make_neuron,
     make_request,
     make_scheduler,
@@ -230,7 +231,7 @@ def test_running_stays_in_the_order_of_admission() -> None:
     scheduler = make_neuron(max_num_seqs=3)
     requests = [make_request(f"r{i}", 20, max_tokens=3 + i) for i in range(6)]
     add_requests(scheduler, *requests)
-    while scheduler.has_requests():
+    while has_anything_to_say(scheduler):
         step(scheduler)
         order = [requests.index(request) for request in scheduler.running]
         assert order == sorted(order)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from judge import JudgeWorker, expected_output
-from scheduler_factory import make_config, make_request
+from scheduler_factory import has_anything_to_say, make_config, make_request
 from streams import BOTH_CLASSES
 
 from neuron_llm.scheduler import NeuronScheduler, Request, RequestStatus
@@ -28,7 +28,7 @@ class Session:
         self.num_prefill_steps = 0
         for request in requests:
             self.scheduler.add_request(request)
-        while self.scheduler.has_requests():
+        while has_anything_to_say(self.scheduler):
             output = self.scheduler.schedule()
             self.num_prefill_steps += output.num_scheduled_tokens_padded != (
                 output.num_scheduled_tokens

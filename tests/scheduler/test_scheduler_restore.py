@@ -29,7 +29,7 @@ def everything(scheduler: NeuronScheduler) -> tuple[Any, ...]:
         scheduler.state,
         scheduler.total_scheduled_tokens,
         scheduler.total_padding_tokens,
-        scheduler.kv_cache_manager.free_blocks,
+        scheduler.kv_cache_manager.num_free_blocks,
         {r.request_id: r.num_computed_tokens for r in scheduler.requests.values()},
     )
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from xla_device import bindings, metrics, torch_xla, xla_builder
 
 from neuron_llm.backends.graph.inputs import input_shapes
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.graph.export import example_inputs, zero_kv_caches
 from neuron_llm.backends.neuron.graph.functional_graph import FunctionalGraph
-from neuron_llm.backends.protocol import GraphSpec
 
 _NAME = "graph"
 _HLO_FILE, _PARAMETERS_FILE, _CONSTANTS_FILE = "graph.hlo", "parameters.json", "constants.st"

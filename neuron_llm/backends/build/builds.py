@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuron_llm.backends.build.pool import BuildTask, build_all
 from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.build.files import read_built_graph
-from neuron_llm.backends.protocol import BuildEvent, BuiltGraph, CompileJob, GraphSpec
+from neuron_llm.backends.build.pool import BuildTask, build_all
+from neuron_llm.backends.graph.spec import GraphSpec
+from neuron_llm.backends.protocol import BuildEvent, BuiltGraph, CompileJob
 
 
 @dataclass(frozen=True)

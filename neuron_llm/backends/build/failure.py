@@ -9,6 +9,7 @@ from pathlib import Path
 from signal import SIGKILL, Signals
 
 from neuron_llm.errors import CompileError
+from neuron_llm.quantities import KIB, MIB
 
 # What stands in the log when the kernel has killed a compiler below the process that builds.
 _KILLED_PROGRAM = re.compile(
@@ -16,7 +17,7 @@ _KILLED_PROGRAM = re.compile(
     rb"|neuronx-cc failed with -9\b"  # torch_neuronx, of neuronx-cc.
     rb"|neuronx-cc was forcibly killed"  # neuronx-cc, of a part of its own.
 )
-_LOG_TAIL_BYTES = 4096
+_LOG_TAIL_BYTES = 4 * KIB
 
 
 class GraphBuildError(CompileError):
@@ -74,7 +75,7 @@ class BuildFailure:
                 " give it more, or try a smaller bucket"
             )
         if self.was_killed:
-            mebibytes = self.memory_bytes // 2**20
+            mebibytes = self.memory_bytes // MIB
             held = f" (it held {mebibytes} MiB when last looked at)" if mebibytes else ""
             return (
                 f"the compiler was killed, probably for want of host memory{held};"

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from neuron_llm.backends.protocol import BuiltGraph, ConstantSpec, TensorSpec
+from neuron_llm.backends.graph.spec import ConstantSpec, TensorSpec
+from neuron_llm.backends.protocol import BuiltGraph
 from neuron_llm.errors import CompileError
 
 DESCRIPTION_FILE = "graph.json"

@@ -26,12 +26,14 @@ from signal import SIGKILL
 from typing import Any
 
 from neuron_llm.backends.build.failure import BuildFailure, build_error
-from neuron_llm.backends.process_memory import group_memory_bytes
 from neuron_llm.backends.protocol import BuildEvent, BuildListener, BuildStatus
 
 MAX_ATTEMPTS = 2
 # How often running builds are looked at: what memory they hold, and whether their time is up.
 _POLL_S = 1.0
+# Of `/proc/<pid>/stat`, counted behind the name, which is in brackets and may contain spaces.
+_GROUP_FIELD = 2
+_RESIDENT_PAGES_FIELD = 21
 
 
 @dataclass
@@ -169,6 +171,19 @@ class _Pool:
             memory_bytes=ended.memory_bytes,
             timeout_s=self._timeout_s if is_late and exit_code == -SIGKILL else None,
         )
+
+
+def group_memory_bytes(process_group: int) -> int:
+    """Return the resident memory of every process of a group; what they share counts for each."""
+    pages = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue  # It has ended meanwhile.
+        if int(fields[_GROUP_FIELD]) == process_group:
+            pages += int(fields[_RESIDENT_PAGES_FIELD])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _kill(process: BaseProcess) -> None:

@@ -28,13 +28,12 @@ from neuron_llm.backends.cpu.export import (
     export_graph,
     model_constants,
 )
-from neuron_llm.backends.cpu.graph_files import CONSTANTS_FILE, GRAPH_FILE
 from neuron_llm.backends.cpu.operators.library import load_library
 from neuron_llm.backends.cpu.operators.shims import shim_declarations
 from neuron_llm.backends.cpu.shared_object import SharedObject
-from neuron_llm.backends.cpu.target import CpuTarget, vector_options
+from neuron_llm.backends.cpu.target import CONSTANTS_FILE, GRAPH_FILE, CpuTarget, vector_options
 from neuron_llm.backends.graph.inputs import input_shapes
-from neuron_llm.backends.protocol import GraphSpec, TensorSpec
+from neuron_llm.backends.graph.spec import GraphSpec, TensorSpec
 from neuron_llm.errors import CompileError
 
 # Weights stay outside the shared object. The wrapper only calls kernels: optimising it takes half

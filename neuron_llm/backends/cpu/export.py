@@ -15,7 +15,7 @@ from neuron_llm.backends.graph.empty_model import build_model, empty_kv_cache
 from neuron_llm.backends.graph.experts import EXPERTS_NAME
 from neuron_llm.backends.graph.inputs import input_shapes, torch_dtype
 from neuron_llm.backends.graph.module import GraphModule
-from neuron_llm.backends.protocol import ConstantSpec, GraphSpec
+from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
 
 MODEL_PREFIX = "step.model."
 

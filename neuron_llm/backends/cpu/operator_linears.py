@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 
 import neuron_llm.backends.cpu.operators.registration  # noqa: F401  (defines the operators)
 from neuron_llm.backends.cpu.operators.packing import packed_shape
-from neuron_llm.backends.protocol import WeightLayout
+from neuron_llm.backends.graph.spec import WeightLayout
 
 _LINEAR = torch.ops.aten.linear.default
 

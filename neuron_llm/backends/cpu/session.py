@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from neuron_llm.backends.artifact_weights import artifact_weights, map_tensors, matching_weight
-from neuron_llm.backends.cpu.graph_files import CONSTANTS_FILE, GRAPH_FILE
 from neuron_llm.backends.cpu.operators.library import load_library
 from neuron_llm.backends.cpu.shared_object import SharedObject
+from neuron_llm.backends.cpu.target import CONSTANTS_FILE, GRAPH_FILE
 from neuron_llm.backends.graph.inputs import GraphInputs, num_rows, torch_dtype
 from neuron_llm.backends.graph.lazy_zeros import lazy_zeros
 from neuron_llm.backends.protocol import GraphFiles, LoadJob

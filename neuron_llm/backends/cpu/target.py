@@ -1,4 +1,7 @@
-"""What a CPU graph is compiled for: an instruction set, and with or without our operators."""
+"""What a CPU graph is compiled for: an instruction set, and with or without our operators.
+
+And what its files are called. Knows no torch.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,10 @@ from neuron_llm.backends.cpu.operators.isa import (
     widest_level,
 )
 from neuron_llm.errors import CompileError
+
+GRAPH_FILE = "graph.so"
+CONSTANTS_FILE = "constants.safetensors"
+"""Tensors of the graph that are no weights of the checkpoint; not every graph has them."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from transformers.initialization import no_init_weights
 
 from neuron_llm.backends.graph.inputs import torch_dtype
 from neuron_llm.backends.graph.rotary import fix_rotary_frequencies
-from neuron_llm.backends.protocol import GraphSpec
+from neuron_llm.backends.graph.spec import GraphSpec
 
 
 def build_model(spec: GraphSpec, *, attention: str, experts: str) -> torch.nn.Module:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from neuron_llm.scheduler.block_pool import NULL_BLOCK_ID
+from neuron_llm.scheduler.block_pool import NULL_BLOCK_ID, num_blocks_for
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket, PrefillBucket
 
 PAD_SLOT_ID = -1
@@ -73,11 +73,6 @@ class StepTokens:
     block_ids: Sequence[int]
 
 
-def blocks_per_seq(max_context_tokens: int, block_size: int) -> int:
-    """Return the width of a block table: the blocks that hold `max_context_tokens`."""
-    return -(-max_context_tokens // block_size)
-
-
 def num_rows(bucket: Bucket) -> int:
     """Return how many rows of logits a bucket's graph gives."""
     return 1 if isinstance(bucket, PrefillBucket) else bucket.batch_size
@@ -96,7 +91,7 @@ def input_shapes(
         "input_ids": (num_tokens,),
         "positions": (num_tokens,),
         "slot_mapping": (num_tokens,),
-        "block_tables": (num_seqs, blocks_per_seq(context_tokens, block_size)),
+        "block_tables": (num_seqs, num_blocks_for(context_tokens, block_size)),
         "context_lens": (num_seqs,),
         "logits_indices": (num_seqs,),
     }

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from neuron_llm.backends.build.builds import GraphBuilder, graphs_of_job, key_parts
 from neuron_llm.backends.build.cache import GraphCache, content_key
-from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs, targets
+from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
+from neuron_llm.backends.neuron.devices import devices_here
 from neuron_llm.backends.neuron.environment import (
     graph_environment,
     installed_version,
@@ -29,14 +30,7 @@ from neuron_llm.backends.neuron.packages import (
     install_command,
 )
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
-from neuron_llm.backends.protocol import (
-    BuiltGraph,
-    CompileJob,
-    ConstantSpec,
-    GraphSpec,
-    LoadJob,
-    Session,
-)
+from neuron_llm.backends.protocol import BuiltGraph, CompileJob, LoadJob, Session
 from neuron_llm.errors import CompileError
 
 if TYPE_CHECKING:
@@ -126,14 +120,14 @@ class NeuronBackend:
                 reasons.append(
                     f"compiled with {name} {versions.get(name)}, but {_found(name, versions, here)}"
                 )
-        if not has_device():
+        machine = devices_here()
+        if not machine.are_there:
             reasons.append("this machine has no Neuron device")
-        devices = targets()
         for target in requirements.get("target", ()):
-            if devices and not all(runs_graphs_of(device, target) for device in devices):
-                shown = " and ".join(f"`{device}`" for device in sorted(devices))
+            if not all(runs_graphs_of(device, target) for device in machine.targets):
+                shown = " and ".join(f"`{device}`" for device in sorted(machine.targets))
                 reasons.append(f"compiled for `{target}`, but the devices here are {shown}")
-        joined = {str(value) for value in logical_nc_configs()}
+        joined = {str(value) for value in machine.logical_nc_configs}
         wanted = set(requirements.get("logical_nc_config", ()))
         if joined and wanted and joined != wanted:
             reasons.append(

@@ -3,48 +3,51 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
-import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from neuron_llm.backends.neuron.command import run_command
 from neuron_llm.backends.neuron.generations import target_of_instance
+from neuron_llm.backends.neuron.neuron_ls import find_neuron_ls, list_devices
 
-# AWS's profile scripts put it on PATH; sudo, systemd and containers do not run them.
-_TOOL = "/opt/aws/neuron/bin/neuron-ls"
-_TIMEOUT_S = 10.0
-
-
-def has_device(dev: Path = Path("/dev")) -> bool:
-    """Whether there is a device node, or `neuron-ls` knows of a device."""
-    return any(dev.glob("neuron[0-9]*")) or bool(_listed_devices())
+SYSFS_DEVICES = "/sys/devices/virtual/neuron_device"
+"""Where the driver has a folder for each device."""
+_ROOT = Path("/")
 
 
-def logical_nc_configs() -> set[int]:
-    """Return how many physical cores a logical core has here; empty where nothing says so."""
-    found = {device.get("logical_neuroncore_config") for device in _listed_devices()}
-    return {value for value in found if isinstance(value, int)}
+@dataclass(frozen=True)
+class DevicesHere:
+    """The devices of a machine, all together.
+
+    Attributes:
+        are_there: there is a device node, or `neuron-ls` knows of a device.
+        targets: their generations; empty where nothing says so.
+        logical_nc_configs: physical cores in a logical one; empty where nothing says so.
+    """
+
+    are_there: bool
+    targets: frozenset[str]
+    logical_nc_configs: frozenset[int]
 
 
-def targets(sysfs: Path = Path("/sys/devices/virtual/neuron_device")) -> set[str]:
-    """Return the generations of the devices here; empty where nothing says so."""
-    said = [device.get("instance_type") for device in _listed_devices()]
+def devices_here(root: Path = _ROOT) -> DevicesHere:
+    """Look at the device nodes and sysfs, and ask `neuron-ls` once.
+
+    Args:
+        root: what stands for `/`.
+    """
+    listed = list_devices(find_neuron_ls(shutil.which, root), run_command).devices
+    said = [device.instance_type for device in listed]
+    sysfs = root / SYSFS_DEVICES.lstrip("/")
     for path in sysfs.glob("neuron[0-9]*/info/architecture/instance_type"):
+        # A driver that is half loaded has files that cannot be read; the others still say it.
         with contextlib.suppress(OSError, UnicodeDecodeError):
             said.append(path.read_text().strip())
-    found = {target_of_instance(name) for name in said if isinstance(name, str)}
-    return {target for target in found if target is not None}
-
-
-def _listed_devices() -> list[dict[str, Any]]:
-    tool = shutil.which("neuron-ls") or _TOOL
-    try:
-        answer = subprocess.run(
-            [tool, "--json-output"], capture_output=True, timeout=_TIMEOUT_S, check=True
-        )
-        devices = json.loads(answer.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return []
-    is_list = isinstance(devices, list)
-    return [device for device in devices if isinstance(device, dict)] if is_list else []
+    joined = (device.logical_nc_config for device in listed)
+    targets = map(target_of_instance, said)
+    return DevicesHere(
+        are_there=any((root / "dev").glob("neuron[0-9]*")) or bool(listed),
+        targets=frozenset(target for target in targets if target is not None),
+        logical_nc_configs=frozenset(count for count in joined if count is not None),
+    )

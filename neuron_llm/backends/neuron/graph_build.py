@@ -17,8 +17,10 @@ from neuron_llm.backends.build.files import write_description
 from neuron_llm.backends.build.inventory import COMPILER_DIR
 from neuron_llm.backends.build.key import exported_key
 from neuron_llm.backends.graph.inputs import input_shapes
+from neuron_llm.backends.graph.spec import GraphSpec, TensorSpec
 from neuron_llm.backends.neuron.environment import graph_environment
 from neuron_llm.backends.neuron.graph.binding_table import BindingTable, cache_names
+from neuron_llm.backends.neuron.graph.constants import TracedProgram
 from neuron_llm.backends.neuron.graph.export import (
     example_inputs,
     export_function,
@@ -30,8 +32,6 @@ from neuron_llm.backends.neuron.graph.static_graph import require_static
 from neuron_llm.backends.neuron.model_builder.model_builder import compile_neff
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
 from neuron_llm.backends.neuron.trace.trace import compile_script
-from neuron_llm.backends.neuron.traced_program import TracedProgram
-from neuron_llm.backends.protocol import GraphSpec, TensorSpec
 
 
 @dataclass(frozen=True)

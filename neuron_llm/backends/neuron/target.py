@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from neuron_llm.backends.neuron.generations import GENERATIONS
 from neuron_llm.scheduler.buckets import Bucket, PrefillBucket
 
 Binding = Literal["trace", "model_builder"]
@@ -19,7 +20,6 @@ _OPTION_NAMES = {
     "-lnc": "--logical-nc-config",
     "--lnc": "--logical-nc-config",
 }
-_JOINABLE_TARGETS = ("trn2", "trn3")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class NeuronTarget:
     def compiler_arguments(self) -> list[str]:
         """Return the arguments of neuronx-cc that do not name files."""
         own = ["--target", self.target]
-        if self.target in _JOINABLE_TARGETS:
+        if GENERATIONS[self.target].joins_cores:
             own.append(f"--logical-nc-config={self.logical_nc_config}")
         given = {option_name(argument) for argument in self.compiler_args}
         defaults = [a for a in _DEFAULT_ARGUMENTS if option_name(a) not in given]

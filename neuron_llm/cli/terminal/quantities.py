@@ -1,4 +1,4 @@
-"""Spans of time and sizes on the command line: as people type them, and as they read them."""
+"""Spans of time and sizes as people type them on the command line."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 import typer
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+from neuron_llm.quantities import BYTE_UNITS, SECOND_UNITS
+
 _QUANTITY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]*)")
 
 
@@ -17,7 +17,7 @@ def parse_seconds(text: str) -> float:
     Raises:
         BadParameter: it is none.
     """
-    return _parsed(text, _SECONDS, "a span of time, such as `30d` or `12h`")
+    return _parsed(text, SECOND_UNITS, "a span of time, such as `30d` or `12h`")
 
 
 def parse_bytes(text: str) -> int:
@@ -26,16 +26,7 @@ def parse_bytes(text: str) -> int:
     Raises:
         BadParameter: it is none.
     """
-    return int(_parsed(text, _BYTES, "a size, such as `5GiB` or `500MiB`"))
-
-
-def shown_span(seconds: float) -> str:
-    """Return a span of time in its largest whole unit: 90000 seconds are `1 d`."""
-    units = sorted(_SECONDS.items(), key=lambda item: -item[1])
-    unit, length = next(
-        ((name, length) for name, length in units if name != "w" and seconds >= length), ("s", 1)
-    )
-    return f"{max(0, int(seconds // length))} {unit}"
+    return int(_parsed(text, {"": 1, **BYTE_UNITS}, "a size, such as `5GiB` or `500MiB`"))
 
 
 def _parsed(text: str, units: dict[str, int], what: str) -> float:

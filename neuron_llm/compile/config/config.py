@@ -11,26 +11,38 @@ value that passes: the messages about a faulty file are made of both.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from neuron_llm.backends.neuron.generations import (
+    EXAMPLE_TARGET,
+    GENERATIONS,
+    LOGICAL_NC_CONFIGS,
+)
+from neuron_llm.quantities import BYTE_UNITS
 
 # Positions, slots and block ids cross the graph boundary as int32.
 MAX_INT32 = 2**31 - 1
 
 AUTO = "auto"
 
-_UNIT_BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_MEMORY_PATTERN = r"^(auto|[0-9]{1,9}(\.[0-9]{1,3})?(KiB|MiB|GiB|TiB))$"
+_MEMORY_PATTERN = rf"^(auto|[0-9]{{1,9}}(\.[0-9]{{1,3}})?({'|'.join(BYTE_UNITS)}))$"
 
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_INT32)]
 Switch = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
+LogicalCore = Annotated[int, Field(strict=True, ge=1, le=LOGICAL_NC_CONFIGS[-1])]
 Ladder = Annotated[tuple[Count, ...], Field(min_length=1)]
+if TYPE_CHECKING:
+    Target = str
+else:
+    Target = Literal[tuple(GENERATIONS)]
 
 _COUNT = "a whole number from 1 to 2147483647"
 _SWITCH = "`true` or `false`"
 _LADDER = "a list of whole numbers from 1 to 2147483647"
+_TARGETS = " and ".join(", ".join(f"`{name}`" for name in GENERATIONS).rsplit(", ", 1))
 
 
 class OnDeviceSamplingConfig(BaseModel):
@@ -73,13 +85,13 @@ class NeuronConfig(BaseModel):
     decode_context_length_buckets: Ladder | None = Field(
         default=None, description=_LADDER, examples=[[512, 1024]]
     )
-    target: Literal["inf2", "trn1", "trn1n", "trn2", "trn3"] | None = Field(
-        default=None,
-        description="one of `inf2`, `trn1`, `trn1n`, `trn2` and `trn3`",
-        examples=["trn2"],
+    target: Target | None = Field(
+        default=None, description=f"one of {_TARGETS}", examples=[EXAMPLE_TARGET]
     )
-    logical_nc_config: Annotated[int, Field(strict=True, ge=1, le=2)] | None = Field(
-        default=None, description="1 or 2", examples=[2]
+    logical_nc_config: LogicalCore | None = Field(
+        default=None,
+        description=" or ".join(map(str, LOGICAL_NC_CONFIGS)),
+        examples=[LOGICAL_NC_CONFIGS[-1]],
     )
     kv_segment_size_buckets: Ladder | None = Field(
         default=None, description=_LADDER, examples=[[2048]]
@@ -171,4 +183,4 @@ class Config(BaseModel):
         match = re.fullmatch(r"([0-9.]+)([KMGT]iB)", self.kv_cache_memory)
         if match is None:
             return None
-        return int(float(match[1]) * _UNIT_BYTES[match[2]])
+        return int(float(match[1]) * BYTE_UNITS[match[2]])

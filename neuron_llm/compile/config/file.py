@@ -22,7 +22,7 @@ from neuron_llm.errors import ConfigError, ModelNotFoundError, NeuronLLMError, U
 MAX_CONFIG_BYTES = 1_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoadedConfig:
     """A configuration and where it came from.
 
@@ -80,7 +80,14 @@ def load_config(path: Path, *, skip_weights: bool = False) -> LoadedConfig:
         faults.append(_model_fault(refused))
     if faults:
         raise config_error(str(path), faults, document.lines)
-    return LoadedConfig(checked.config, path, path.stem, document.lines, model_path, model_spec)
+    return LoadedConfig(
+        config=checked.config,
+        path=path,
+        name=path.stem,
+        lines=document.lines,
+        model_path=model_path,
+        model_spec=model_spec,
+    )
 
 
 def _name_faults(path: Path) -> list[Fault]:

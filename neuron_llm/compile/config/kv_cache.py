@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neuron_llm.backends.neuron.generations import GENERATIONS, DeviceMemory
 from neuron_llm.compile.config.config import Config
-from neuron_llm.compile.device import DeviceMemory, default_logical_nc_config
 from neuron_llm.compile.model.model_spec import ModelSpec
 from neuron_llm.quantities import DTYPE_BYTES
+from neuron_llm.scheduler.block_pool import num_blocks_for
 
 # Block 0 takes the writes of padded slots and is never handed out.
 NUM_NULL_BLOCKS = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KVCachePlan:
     """The size of the KV cache and the numbers it was computed from.
 
@@ -74,7 +75,7 @@ def plan_kv_cache(
     `num_gpu_blocks_override` replaces it. Eight requests of 2,048 tokens in blocks of 32 want
     8 x 64 + 1 = 513 blocks. The number can be too small to serve anything; the rules say so.
     """
-    request_blocks = ceil_div(max_model_len, config.block_size)
+    request_blocks = num_blocks_for(max_model_len, config.block_size)
     wanted = config.max_num_seqs * request_blocks + NUM_NULL_BLOCKS
     block_bytes = model.kv_block_bytes(config.block_size, dtype)
     budget_bytes, source = _budget(config, model.weights_bytes(dtype))
@@ -102,13 +103,8 @@ def device_memory(config: Config) -> DeviceMemory | None:
     target = config.neuron_config.target
     if config.backend != "neuron" or target is None:
         return None
-    cores = config.neuron_config.logical_nc_config or default_logical_nc_config(target)
-    return DeviceMemory(target, cores)
-
-
-def ceil_div(count: int, size: int) -> int:
-    """Return how many pieces of `size` hold `count`. 65 in pieces of 32 is 3."""
-    return -(-count // size)
+    cores = config.neuron_config.logical_nc_config
+    return DeviceMemory(target, cores or GENERATIONS[target].default_logical_nc_config)
 
 
 def _budget(config: Config, weights_bytes: int) -> tuple[int | None, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from neuron_llm.backends.neuron.generations import EXAMPLE_TARGET, GENERATIONS
 from neuron_llm.compile.config.bucket_rules import (
     check_ascending,
     check_contexts,
@@ -20,14 +21,14 @@ from neuron_llm.compile.config.bucket_rules import (
 )
 from neuron_llm.compile.config.config import AUTO, MAX_INT32, Config, NeuronConfig
 from neuron_llm.compile.config.fault import Fault, shown
-from neuron_llm.compile.config.kv_cache import KVCachePlan, ceil_div, device_memory, plan_kv_cache
+from neuron_llm.compile.config.kv_cache import KVCachePlan, device_memory, plan_kv_cache
 from neuron_llm.compile.config.neuron_rules import (
     check_compiler_args,
     check_on_device_sampling,
 )
-from neuron_llm.compile.device import JOINABLE_TARGETS
 from neuron_llm.compile.model.model_spec import ModelSpec
-from neuron_llm.quantities import DTYPE_BYTES, shown_bytes
+from neuron_llm.quantities import DTYPE_BYTES, MIB, shown_bytes
+from neuron_llm.scheduler.block_pool import ceil_div
 
 _Check = Callable[[Config, ModelSpec | None], Iterator[Fault]]
 
@@ -137,7 +138,7 @@ def _way_to_more_blocks(config: Config, kv: KVCachePlan, weights_bytes: int) -> 
         return f"write {kv.needed_num_blocks}, or lower `max_model_len`"
     needed_bytes = kv.needed_num_blocks * kv.block_bytes
     if kv.budget_source == "kv_cache_memory":
-        return f"write `{ceil_div(needed_bytes, 2**20)}MiB`, or lower `max_model_len`"
+        return f"write `{ceil_div(needed_bytes, MIB)}MiB`, or lower `max_model_len`"
     device = device_memory(config)
     assert device is not None and kv.budget_bytes is not None, "no third budget"
     there = (
@@ -156,10 +157,11 @@ def _check_backend_keys(config: Config, _: ModelSpec | None) -> Iterator[Fault]:
     neuron = config.neuron_config
     if config.backend == "neuron":
         if neuron.target is None:
+            others = ", ".join(f"`{name}`" for name in GENERATIONS if name != EXAMPLE_TARGET)
             yield Fault(
                 "backend",
                 "neuron needs `neuron_config.target`, whose memory decides how many KV blocks are"
-                " compiled in; write `target: trn2` (or `inf2`, `trn1`, `trn1n`, `trn3`) there",
+                f" compiled in; write `target: {EXAMPLE_TARGET}` (or {others}) there",
             )
         return
     for key in NEURON_ONLY_KEYS:
@@ -175,11 +177,16 @@ def _check_backend_keys(config: Config, _: ModelSpec | None) -> Iterator[Fault]:
 
 def _check_logical_cores(config: Config, _: ModelSpec | None) -> Iterator[Fault]:
     neuron = config.neuron_config
-    joins = neuron.logical_nc_config == 2
-    if joins and neuron.target is not None and neuron.target not in JOINABLE_TARGETS:
+    if neuron.target is None or neuron.logical_nc_config is None:
+        return
+    generation = GENERATIONS[neuron.target]
+    if neuron.logical_nc_config not in generation.logical_nc_configs:
+        counts = " or ".join(map(str, generation.logical_nc_configs))
+        why = "" if generation.joins_cores else ", whose cores are not joined"
         yield Fault(
             "neuron_config.logical_nc_config",
-            f"2 must be 1 for `target: {neuron.target}`, whose cores are not joined; write 1",
+            f"{neuron.logical_nc_config} must be {counts} for `target: {neuron.target}`{why};"
+            f" write {generation.default_logical_nc_config}",
         )
 
 

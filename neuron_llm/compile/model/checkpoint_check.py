@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from neuron_llm.artifact.tokenizer_files import load_tokenizer_files
 from neuron_llm.compile.model.safetensors_header import read_shapes
 from neuron_llm.compile.model.transformers_model import load_config, meta_model
-from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
+from neuron_llm.errors import ModelNotFoundError
 
 _DOWNLOAD_AGAIN = "download the model again, with all its files"
 # By name, since nobody looks inside: `training_args.bin` holds no weights.
@@ -33,7 +34,7 @@ def check_checkpoint(checkpoint: Path) -> None:
     if not shapes:
         raise _without_safetensors(checkpoint)
     _check_shapes(checkpoint, shapes)
-    _check_tokenizer(checkpoint)
+    load_tokenizer_files(checkpoint)
 
 
 def _check_shapes(checkpoint: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -63,27 +64,6 @@ def _check_layers(checkpoint: Path, model: Any, unknown: Iterable[str]) -> None:
         is_extra = layer is not None and int(layer[1]) >= num_layers
         if is_extra and not any(re.search(pattern, name) for pattern in ignored):
             raise _unfit(checkpoint, f"`{name}` is of a layer over `num_hidden_layers`")
-
-
-def _check_tokenizer(checkpoint: Path) -> None:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(checkpoint), local_files_only=True, trust_remote_code=False
-        )
-    # The Rust tokenizers raise plain exceptions, so nothing narrower holds a damaged file.
-    except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelNotFoundError(
-            f"the tokenizer of `{checkpoint}` does not load: {reason}",
-            hint="download `tokenizer.json` and `tokenizer_config.json` of the model too",
-        ) from error
-    if not hasattr(tokenizer, "backend_tokenizer"):
-        raise UnsupportedModelError(
-            f"the tokenizer `{type(tokenizer).__name__}` has no `tokenizers` backend",
-            hint="save it once as `tokenizer.json` with `convert_slow_tokenizer`",
-        )
 
 
 def _without_safetensors(checkpoint: Path) -> ModelNotFoundError:

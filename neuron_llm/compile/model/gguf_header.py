@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
+from neuron_llm.scheduler.block_pool import ceil_div
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -173,7 +174,7 @@ def _parse(path: Path, data: mmap.mmap) -> GgufHeader:
     alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or alignment < 1:
         raise ValueError(f"its `general.alignment` is {alignment}")
-    start = -(-cursor.position // alignment) * alignment
+    start = ceil_div(cursor.position, alignment) * alignment
     tensors = {entry[0]: _tensor(path, entry, start) for entry in entries}
     if len(tensors) < num_tensors:
         raise ValueError("it has two tensors of one name")

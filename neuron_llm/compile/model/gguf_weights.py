@@ -17,12 +17,14 @@ import numpy.typing as npt
 
 from neuron_llm.compile.model.gguf_header import GgufHeader, GgufTensor
 from neuron_llm.compile.model.gguf_rope import DIVISORS_TENSOR
+from neuron_llm.compile.model.gguf_spec import FLOAT_DTYPES
 from neuron_llm.errors import ModelNotFoundError, UnsupportedModelError
+from neuron_llm.quantities import DTYPE_BYTES
 
 # Numbers that are expanded at a time; some storage types take several times their size meanwhile.
 _CHUNK_ELEMENTS = 1 << 20
 # What is stored as it is, with the size of a number; everything else is expanded to float32.
-_PLAIN_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_PLAIN_BYTES = {name: DTYPE_BYTES[dtype] for name, dtype in FLOAT_DTYPES.items()}
 _LENGTH_BYTES = 8
 
 

@@ -21,7 +21,7 @@ from neuron_llm.quantities import DTYPE_BYTES
 _TIED_BY_DEFAULT = ("gemma", "cohere")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """The sizes of a decoder-only language model.
 

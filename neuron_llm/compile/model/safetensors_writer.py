@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import torch
 
+from neuron_llm.backends.graph.spec import TensorSpec
+
 _DTYPE_NAMES = {
     "float64": "F64",
     "float32": "F32",
@@ -31,10 +33,10 @@ class SafetensorsWriter:
 
     Args:
         path: the file.
-        layout: (name, dtype, shape) of each tensor, in the order in which they are written.
+        layout: the tensors, in the order in which they are written.
     """
 
-    def __init__(self, path: Path, layout: Sequence[tuple[str, str, tuple[int, ...]]]) -> None:
+    def __init__(self, path: Path, layout: Sequence[TensorSpec]) -> None:
         self._path = path
         self._pending = list(reversed(layout))
         self._header = _header(layout)
@@ -57,21 +59,22 @@ class SafetensorsWriter:
 
     def write(self, tensor: torch.Tensor) -> None:
         """Write the next tensor of the layout."""
-        name, dtype, shape = self._pending.pop()
-        assert str(tensor.dtype) == f"torch.{dtype}" and tuple(tensor.shape) == shape, name
+        spec = self._pending.pop()
+        assert str(tensor.dtype) == f"torch.{spec.dtype}", spec.name
+        assert tuple(tensor.shape) == spec.shape, spec.name
         flat = tensor.detach().contiguous().view(-1)
         self._file.write(flat.view(torch.uint8).numpy().data)
 
 
-def _header(layout: Sequence[tuple[str, str, tuple[int, ...]]]) -> bytes:
+def _header(layout: Sequence[TensorSpec]) -> bytes:
     """Return the length of the header, and the header: a JSON object of names and offsets."""
     entries: dict[str, Any] = {}
     start = 0
-    for name, dtype, shape in layout:
-        size = torch.Size(shape).numel() * getattr(torch, dtype).itemsize
-        entries[name] = {
-            "dtype": _DTYPE_NAMES[dtype],
-            "shape": list(shape),
+    for spec in layout:
+        size = torch.Size(spec.shape).numel() * getattr(torch, spec.dtype).itemsize
+        entries[spec.name] = {
+            "dtype": _DTYPE_NAMES[spec.dtype],
+            "shape": list(spec.shape),
             "data_offsets": [start, start + size],
         }
         start += size

@@ -10,8 +10,6 @@ from neuron_llm.compile.plan.neuron_code import CodeEstimate
 from neuron_llm.quantities import DTYPE_BYTES
 from neuron_llm.scheduler.buckets import Bucket, BucketSet, PrefillBucket
 
-_FLOAT32_BYTES = 4
-
 
 @dataclass(frozen=True)
 class GraphMemory:
@@ -138,7 +136,7 @@ def estimate_activation_bytes(
     attention_bytes = num_head_rows * model.head_dim * itemsize
     if num_keys is not None:
         attention_bytes += 2 * num_rows * num_keys * model.num_kv_heads * model.head_dim * itemsize
-        attention_bytes += num_tokens * model.num_heads * num_keys * _FLOAT32_BYTES
+        attention_bytes += num_tokens * model.num_heads * num_keys * DTYPE_BYTES["float32"]
     mlp_bytes = 3 * num_tokens * model.intermediate_size * itemsize
-    logits_bytes = num_rows * model.vocab_size * _FLOAT32_BYTES
+    logits_bytes = num_rows * model.vocab_size * DTYPE_BYTES["float32"]
     return residual_bytes + max(attention_bytes, mlp_bytes, logits_bytes)

@@ -8,11 +8,11 @@ between memories are not counted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neuron_llm.compile.model.model_spec import ModelSpec
+from neuron_llm.scheduler.block_pool import ceil_div
 from neuron_llm.scheduler.buckets import Bucket, BucketSet, PrefillBucket
 
 MAX_INSTRUCTIONS = 5_000_000
@@ -87,20 +87,21 @@ def estimate_instructions(bucket: Bucket, model: ModelSpec, max_model_len: int) 
         _weight_tiles(layer_parameters, num_tokens)
         + _weight_tiles(head_parameters, num_seqs)
         + attention * _attention_tiles(num_queries, num_keys, model.head_dim)
-        + model.num_layers * _HLO_PER_LAYER * _pieces(num_tokens, _TILE_ROWS)
+        + model.num_layers * _HLO_PER_LAYER * ceil_div(num_tokens, _TILE_ROWS)
     )
 
 
 def _weight_tiles(num_parameters: int, num_rows: int) -> int:
     """Return the multiplications of rows with matrices of so many numbers in all."""
-    weights_stay = _pieces(num_parameters, _TILE_ROWS**2) * _pieces(num_rows, _TILE_COLUMNS)
-    rows_stay = _pieces(num_parameters, _TILE_ROWS * _TILE_COLUMNS) * _pieces(num_rows, _TILE_ROWS)
+    weights_stay = ceil_div(num_parameters, _TILE_ROWS**2) * ceil_div(num_rows, _TILE_COLUMNS)
+    tile = _TILE_ROWS * _TILE_COLUMNS
+    rows_stay = ceil_div(num_parameters, tile) * ceil_div(num_rows, _TILE_ROWS)
     return min(weights_stay, rows_stay)
 
 
 def _attention_tiles(num_queries: int, num_keys: int, head_dim: int) -> int:
     """Return what one head of keys takes: scores, their softmax, and the weighted values."""
-    scores = _pieces(num_queries, _TILE_ROWS) * _pieces(num_keys, _TILE_COLUMNS)
+    scores = ceil_div(num_queries, _TILE_ROWS) * ceil_div(num_keys, _TILE_COLUMNS)
     return (
         _product_tiles(num_queries, head_dim, num_keys)
         + _SCORE_PASSES * scores
@@ -109,10 +110,6 @@ def _attention_tiles(num_queries: int, num_keys: int, head_dim: int) -> int:
 
 
 def _product_tiles(rows: int, inner: int, columns: int) -> int:
-    either = _pieces(rows, _TILE_ROWS) * _pieces(columns, _TILE_COLUMNS)
-    other = _pieces(columns, _TILE_ROWS) * _pieces(rows, _TILE_COLUMNS)
-    return _pieces(inner, _TILE_ROWS) * min(either, other)
-
-
-def _pieces(count: int, size: int) -> int:
-    return math.ceil(count / size)
+    either = ceil_div(rows, _TILE_ROWS) * ceil_div(columns, _TILE_COLUMNS)
+    other = ceil_div(columns, _TILE_ROWS) * ceil_div(rows, _TILE_COLUMNS)
+    return ceil_div(inner, _TILE_ROWS) * min(either, other)

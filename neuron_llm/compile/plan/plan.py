@@ -42,7 +42,7 @@ class NeuronPlan:
     on_device_sampling: OnDeviceSampling | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CompilePlan:
     """One artifact before it exists. Every value is resolved: no `auto`, no default left open.
 

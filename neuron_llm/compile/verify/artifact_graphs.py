@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from neuron_llm.artifact.load_job import load_job
 from neuron_llm.artifact.manifest import Manifest, VerificationEntry, read_manifest
-from neuron_llm.backends.protocol import BuildEvent, BuildListener, Session, get_backend
+from neuron_llm.backends.protocol import BuildEvent, BuildListener, Session
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.compile.verify.cases import Lengths
 from neuron_llm.errors import ArtifactError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from neuron_llm.scheduler.block_pool import num_blocks_for
 from neuron_llm.scheduler.buckets import BucketSet, DecodeBucket, PrefillBucket
 
 MAX_VERIFIED_CONTEXT = 4096
@@ -118,7 +119,7 @@ def _rows(contexts: list[int], count: int, lengths: Lengths) -> tuple[CaseRow, .
     for index in range(count):
         # Where long contexts do not fit any more, the shortest ones still may.
         for context in (contexts[index % len(contexts)], min(contexts)):
-            needed = -(-context // lengths.block_size)
+            needed = num_blocks_for(context, lengths.block_size)
             if needed <= free:
                 free -= needed
                 rows.append(CaseRow(context - 1, 1))

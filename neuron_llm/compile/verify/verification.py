@@ -34,6 +34,7 @@ from neuron_llm.compile.verify.row_check import (
     rms,
 )
 from neuron_llm.errors import CompileError
+from neuron_llm.scheduler.block_pool import num_blocks_for
 from neuron_llm.scheduler.buckets import Bucket, BucketSet, PrefillBucket
 
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
@@ -170,7 +171,7 @@ class Verifier:
         """Return blocks for each row, in no order."""
         free = list(range(1, self._lengths.num_usable_blocks + 1))
         self._random.shuffle(free)
-        sizes = [-(-row.context_len // self._lengths.block_size) for row in case.rows]
+        sizes = [num_blocks_for(row.context_len, self._lengths.block_size) for row in case.rows]
         return [[free.pop() for _ in range(size)] for size in sizes]
 
     def _paddings(self, bucket: Bucket, rows: Sequence[StepTokens]) -> Iterator[GraphInputs]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from neuron_llm.report.workload.length_histogram import LengthHistogram
+from neuron_llm.scheduler.block_pool import ceil_div
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _candidates(lengths: LengthHistogram, limits: BucketLimits) -> tuple[list[in
     largest, step = limits.max_chunk_tokens, limits.granularity
     counts = Counter({largest: 0})
     for length, count in lengths.chunked(largest).counts.items():
-        counts[min(-(-length // step) * step, largest)] += count
+        counts[min(ceil_div(length, step) * step, largest)] += count
     sizes = sorted(counts)
     return sizes, list(accumulate(counts[size] for size in sizes))
 

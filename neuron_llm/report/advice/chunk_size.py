@@ -15,6 +15,7 @@ from neuron_llm.report.advice.bucket_optimizer import BucketLimits, optimal_buck
 from neuron_llm.report.advice.prefill_score import PrefillScore, score_prefill
 from neuron_llm.report.step_time.step_price import DEFAULT_STEP_PRICE, StepPrice
 from neuron_llm.report.workload.length_histogram import LengthHistogram
+from neuron_llm.scheduler.block_pool import ceil_div
 from neuron_llm.scheduler.buckets import MIN_DEFAULT_TOKENS_BUCKET
 
 
@@ -84,7 +85,7 @@ def candidate_chunk_sizes(
         max_model_len: the most tokens of a chunk.
         granularity: of the last candidate.
     """
-    sizes = {current, -(-max(lengths.longest, 1) // granularity) * granularity}
+    sizes = {current, ceil_div(max(lengths.longest, 1), granularity) * granularity}
     size = MIN_DEFAULT_TOKENS_BUCKET
     while size < lengths.longest:
         sizes.add(size)

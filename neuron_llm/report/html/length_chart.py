@@ -17,6 +17,7 @@ from neuron_llm.report.html.chart import (
 from neuron_llm.report.html.markup import Markup, element
 from neuron_llm.report.html.series import Edges
 from neuron_llm.report.workload.length_histogram import LengthHistogram
+from neuron_llm.scheduler.block_pool import ceil_div
 
 _NUM_BINS = 48
 
@@ -33,7 +34,7 @@ def length_chart(
         edges: ends of buckets, in tokens.
     """
     longest = max([lengths.longest, *(value for each in edges for value in each.values)])
-    width = -(-longest // _NUM_BINS)
+    width = ceil_div(longest, _NUM_BINS)
     bins = lengths.bins(range(width, longest + width, width))
     x = x_axis(longest, is_whole=True)
     y = y_axis(max(each.num_lengths for each in bins), is_whole=True)

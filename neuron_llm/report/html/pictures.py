@@ -137,16 +137,27 @@ def _percentiles(name: str, summary: dict[str, float | None]) -> Series:
 
 
 def _occupancy(what_if: WhatIf) -> Iterator[Markup]:
-    measures: tuple[tuple[str, str, str, Callable[[TimelineBin], float]], ...] = (
-        ("running", "Requests running over time", "requests", lambda b: b.mean.num_running),
-        ("waiting", "Requests waiting over time", "requests", lambda b: b.mean.num_waiting),
-        ("blocks", "KV blocks in use over time", "blocks", lambda b: b.mean.num_used_blocks),
+    yield _over_time(
+        what_if, "running", _words("Requests running", "requests"), lambda b: b.mean.num_running
     )
-    lines = {s.candidate.name: s.timeline.bins() for s in what_if.simulations}
-    for name, title, label, measure in measures:
-        words = Words(title, f"{title}, a line for each simulation.", "seconds", label)
-        series = [
-            Series(each, each, [(b.started_s, measure(b)) for b in bins])
-            for each, bins in lines.items()
-        ]
-        yield time_chart(words, name, series)
+    yield _over_time(
+        what_if, "waiting", _words("Requests waiting", "requests"), lambda b: b.mean.num_waiting
+    )
+    yield _over_time(
+        what_if, "blocks", _words("KV blocks in use", "blocks"), lambda b: b.mean.num_used_blocks
+    )
+
+
+def _words(what: str, unit: str) -> Words:
+    title = f"{what} over time"
+    return Words(title, f"{title}, a line for each simulation.", "seconds", unit)
+
+
+def _over_time(
+    what_if: WhatIf, name: str, words: Words, measure: Callable[[TimelineBin], float]
+) -> Markup:
+    series = [
+        Series(s.candidate.name, s.candidate.name, [(b.started_s, measure(b)) for b in bins])
+        for s, bins in ((s, s.timeline.bins()) for s in what_if.simulations)
+    ]
+    return time_chart(words, name, series)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from neuron_llm.compile.config.bucket_rules import CONTEXT_BUCKET_MULTIPLE
+from neuron_llm.scheduler.block_pool import ceil_div
 
 
 class DecodeShape(NamedTuple):
@@ -35,7 +36,7 @@ class DecodeOccupancy:
 
     def add(self, num_seqs: int, longest: int, num_steps: int = 1) -> None:
         """Count steps of so many rows, the longest of which has so many tokens."""
-        rounded = -(-longest // CONTEXT_BUCKET_MULTIPLE) * CONTEXT_BUCKET_MULTIPLE
+        rounded = ceil_div(longest, CONTEXT_BUCKET_MULTIPLE) * CONTEXT_BUCKET_MULTIPLE
         self.counts[DecodeShape(num_seqs, rounded)] += num_steps
 
     @property

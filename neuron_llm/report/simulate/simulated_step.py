@@ -23,7 +23,7 @@ _TOKEN_ID = -2
 """Any sampled token but the one that ends a request; no prompt has it, so no prefix hits it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedStep:
     """A step that has been scheduled.
 
@@ -79,9 +79,21 @@ class StepMaker:
         bucket = PrefillBucket(output.num_scheduled_tokens_padded[req_id])
         is_last = first + num_tokens >= scheduler.requests[req_id].num_prompt_tokens
         token_ids = [self._token_id(req_id, 0)] if is_last else []
-        seconds = self._seconds[bucket]
-        record = StepRecord(bucket, 1, num_tokens, first + num_tokens, num_cached_tokens, seconds)
-        return SimulatedStep(output, ModelRunnerOutput([req_id], [token_ids]), record, 0, is_last)
+        record = StepRecord(
+            bucket=bucket,
+            num_seqs=1,
+            num_tokens=num_tokens,
+            num_context_tokens=first + num_tokens,
+            num_cached_tokens=num_cached_tokens,
+            seconds=self._seconds[bucket],
+        )
+        return SimulatedStep(
+            output=output,
+            sampled=ModelRunnerOutput([req_id], [token_ids]),
+            record=record,
+            longest=0,
+            is_last_chunk=is_last,
+        )
 
     def _make_decode(self, output: SchedulerOutput) -> SimulatedStep:
         rows = output.scheduled_cached_reqs
@@ -93,10 +105,20 @@ class StepMaker:
             token_ids = [[self._token_id(req_id, before)] for req_id, before in pairs]
         else:
             token_ids = [[_TOKEN_ID]] * num_seqs
-        seconds = self._seconds[bucket]
-        record = StepRecord(bucket, num_seqs, num_seqs, num_context_tokens, 0, seconds)
+        record = StepRecord(
+            bucket=bucket,
+            num_seqs=num_seqs,
+            num_tokens=num_seqs,
+            num_context_tokens=num_context_tokens,
+            num_cached_tokens=0,
+            seconds=self._seconds[bucket],
+        )
         return SimulatedStep(
-            output, ModelRunnerOutput(rows.req_ids, token_ids), record, longest, False
+            output=output,
+            sampled=ModelRunnerOutput(rows.req_ids, token_ids),
+            record=record,
+            longest=longest,
+            is_last_chunk=False,
         )
 
     def _pick_decode_bucket(self, num_seqs: int, longest: int) -> DecodeBucket:

@@ -20,7 +20,7 @@ from neuron_llm.scheduler import Request
 from neuron_llm.scheduler.buckets import Bucket
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Simulation:
     """A workload under one candidate.
 

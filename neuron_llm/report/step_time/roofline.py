@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neuron_llm.compile.device import GIB, default_logical_nc_config
+from neuron_llm.backends.neuron.generations import GENERATIONS
 from neuron_llm.compile.model.model_spec import ModelSpec
 from neuron_llm.errors import NeuronLLMError
 from neuron_llm.quantities import DTYPE_BYTES
@@ -47,19 +47,10 @@ class RooflineDevice:
     reads_whole_context: bool = True
 
 
-# Of one physical core: the chip's figures divided by its cores, 2 of which inf2 and trn1 have, and
-# 8 trn2 and trn3.
-_CORES = {
-    "inf2": RooflineDevice("inf2", 820 * GIB / 2, 190e12 / 2, 47.5e12 / 2),
-    "trn1": RooflineDevice("trn1", 820 * GIB / 2, 190e12 / 2, 47.5e12 / 2),
-    "trn1n": RooflineDevice("trn1n", 820 * GIB / 2, 190e12 / 2, 47.5e12 / 2),
-    "trn2": RooflineDevice("trn2", 2.9e12 / 8, 667e12 / 8, 181e12 / 8),
-    "trn3": RooflineDevice("trn3", 4.9e12 / 8, 671e12 / 8, 183e12 / 8),
-}
 # Measured on two cores of a server CPU with AVX512: streaming reads, and the best matrix products.
 _CPU = RooflineDevice("cpu", 30e9, 370e9, 119e9, reads_whole_context=False)
 
-ROOFLINE_TARGETS = ("cpu", *_CORES)
+ROOFLINE_TARGETS = ("cpu", *GENERATIONS)
 
 
 def roofline_device(target: str, logical_nc_config: int | None = None) -> RooflineDevice:
@@ -74,17 +65,18 @@ def roofline_device(target: str, logical_nc_config: int | None = None) -> Roofli
     """
     if target == "cpu":
         return _CPU
-    if target not in _CORES:
+    if target not in GENERATIONS:
         known = ", ".join(f"`{name}`" for name in ROOFLINE_TARGETS)
         raise NeuronLLMError(
             f"there are no figures of the target `{target}`", hint=f"name one of {known}"
         )
-    core, num_cores = _CORES[target], logical_nc_config or default_logical_nc_config(target)
+    chip = GENERATIONS[target]
+    share = (logical_nc_config or chip.default_logical_nc_config) / chip.num_cores
     return RooflineDevice(
         target,
-        core.bytes_per_s * num_cores,
-        core.flops_per_s * num_cores,
-        core.float32_flops_per_s * num_cores,
+        bytes_per_s=chip.bytes_per_s * share,
+        flops_per_s=chip.flops_per_s * share,
+        float32_flops_per_s=chip.float32_flops_per_s * share,
     )
 
 

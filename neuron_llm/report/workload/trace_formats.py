@@ -12,7 +12,7 @@ from neuron_llm.report.workload.trace_values import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TraceFormat:
     """The columns of one kind of trace file; others that the file has are not read.
 

@@ -32,12 +32,12 @@ from neuron_llm.runtime.batch.resume import (
     forget_identity,
     write_identity,
 )
-from neuron_llm.runtime.engine.chrome_trace import ChromeTraceWriter
 from neuron_llm.runtime.engine.engine import Engine
 from neuron_llm.runtime.engine.loading import load_engine
 from neuron_llm.runtime.generation_defaults import generation_defaults
 from neuron_llm.runtime.run_log import RunLogWriter, new_run_log
 from neuron_llm.runtime.sampling.sampling_params import SamplingParams
+from neuron_llm.runtime.watch.chrome_trace import ChromeTraceWriter
 from neuron_llm.scheduler.step_record import StepRecord
 
 

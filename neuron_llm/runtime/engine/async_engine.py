@@ -1,10 +1,11 @@
 """The engine with a step ahead: while a graph runs, the host schedules and prepares the next step.
 
-    graph thread   | graph N     |sample| graph N + 1 |sample| graph N + 2
-    this thread     plan N + 1    ......  complete N   ......  complete N + 1
-                                          plan N + 2           plan N + 3
+    graph thread   | execute N     |sample| execute N + 1     |sample| execute N + 2
+    this thread     schedule N + 1  ......  update, publish N  ......  update, publish N + 1
+                    prepare N + 1           schedule N + 2             schedule N + 3
+                                            prepare N + 2              prepare N + 3
 
-The planned step is handed over before the running one is over, so that the graph thread turns from
+The prepared step is handed over before the running one is over, so that the graph thread turns from
 one to the next without waiting for anybody: between two graphs lies only the sampling of the tokens
 that the second one needs. What is found out when the next step has begun, an end of sequence, a
 stop string, an abort, costs one row of that step. Every request gets the tokens that `Engine` gives
@@ -17,23 +18,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.runtime.engine.engine import Engine, ignore_step
 from neuron_llm.runtime.engine.graph_thread import GraphThread, HandedOver
-from neuron_llm.runtime.engine.observer import EngineObserver
 from neuron_llm.runtime.engine.options import DEFAULT_OPTIONS, EngineOptions
 from neuron_llm.runtime.engine.outputs import StepOutput
-from neuron_llm.runtime.planned_step import ExecutedStep, PlannedStep
+from neuron_llm.runtime.engine.phases import StepPhases
+from neuron_llm.runtime.engine.step import PreparedStep, SampledStep
+from neuron_llm.runtime.watch.observer import EngineObserver
 from neuron_llm.scheduler import NeuronAsyncScheduler, NeuronScheduler
 from neuron_llm.scheduler.step_record import StepRecord
 
 
 @dataclass(frozen=True)
 class _StepInFlight:
-    step: PlannedStep
-    executed: HandedOver[ExecutedStep]
+    step: StepPhases
+    sampled: HandedOver[SampledStep]
 
 
 class AsyncEngine(Engine):
@@ -68,12 +69,23 @@ class AsyncEngine(Engine):
         The first call returns nothing. See `Engine` for what it raises.
         """
         with self._emptied_by_exceptions():
-            upcoming, before = self._plan_step(), self._in_flight
-            self._in_flight = None
-            if upcoming is not None:
-                executed = self._graph_thread.hand_over(partial(self._execute_step, upcoming))
-                self._in_flight = _StepInFlight(upcoming, executed)
-            return [] if before is None else self._complete(before.step, before.executed.result())
+            step = self._begin_step()
+            scheduled = step.schedule()
+            prepared = step.prepare(scheduled)
+            before = self._in_flight
+            self._in_flight = None if prepared is None else self._hand_over(step, prepared)
+            if before is None:
+                return []
+            sampled = before.sampled.result()
+            core_outputs = before.step.update(sampled)
+            return before.step.publish(sampled, core_outputs)
+
+    def _hand_over(self, step: StepPhases, prepared: PreparedStep) -> _StepInFlight:
+        def execute_and_sample() -> SampledStep:
+            outputs = step.execute(prepared)
+            return step.sample(prepared, outputs)
+
+        return _StepInFlight(step, self._graph_thread.hand_over(execute_and_sample))
 
     def _begin_anew(self) -> None:
         # What has been handed over is over before the next step begins; nobody asks for its result.

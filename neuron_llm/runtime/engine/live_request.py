@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from neuron_llm.runtime.engine.outputs import CompletionOutput, RequestOutput, RequestTimes
 from neuron_llm.runtime.engine.request_logprobs import RequestLogprobs
 from neuron_llm.runtime.engine.step import SampledStep
 from neuron_llm.runtime.text.detokenizer import IncrementalDetokenizer
-from neuron_llm.scheduler import EngineCoreOutput, FinishReason
+from neuron_llm.scheduler import EngineCoreOutput, FinishReason, Request
 
 
 class LiveRequest:
     """A request that has not finished.
 
     Args:
-        request_id: its id.
-        prompt_token_ids: its prompt.
+        request: its id, its prompt and its arrival.
         detokenizer: turns its tokens into text.
-        arrival: when it was added.
         logprobs: collects its log probabilities.
     """
 
     def __init__(
-        self,
-        request_id: str,
-        prompt_token_ids: Sequence[int],
-        detokenizer: IncrementalDetokenizer,
-        arrival: float,
-        logprobs: RequestLogprobs,
+        self, request: Request, detokenizer: IncrementalDetokenizer, logprobs: RequestLogprobs
     ) -> None:
-        self._request_id = request_id
-        self._prompt_token_ids = tuple(prompt_token_ids)
+        self._request_id = request.request_id
+        self._prompt_token_ids = tuple(request.prompt_token_ids)
         self._detokenizer = detokenizer
-        self._arrival = arrival
+        self._arrival = request.arrival_time
         self._logprobs = logprobs
         self._token_ids: list[int] = []
         self._token_times: list[float] = []

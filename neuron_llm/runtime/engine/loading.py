@@ -7,8 +7,8 @@ from collections.abc import Callable
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.runtime.engine.async_engine import AsyncEngine
 from neuron_llm.runtime.engine.engine import Engine, ignore_step
-from neuron_llm.runtime.engine.observer import EngineObserver
 from neuron_llm.runtime.engine.options import DEFAULT_OPTIONS, EngineOptions
+from neuron_llm.runtime.watch.observer import EngineObserver
 from neuron_llm.scheduler.step_record import StepRecord
 
 

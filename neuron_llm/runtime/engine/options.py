@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """What an engine does beside serving.
 

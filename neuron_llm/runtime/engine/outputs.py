@@ -62,7 +62,7 @@ class CompletionOutput:
     token_times: tuple[float, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutput:
     """A request that has ended.
 

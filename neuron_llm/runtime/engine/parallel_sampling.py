@@ -20,12 +20,20 @@ class _Parent:
     results: dict[int, RequestOutput] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Which completion of which request a sequence is."""
+
+    request_id: str
+    index: int
+
+
 class ParallelSampling:
     """Knows which sequences are completions of which request."""
 
     def __init__(self) -> None:
         self._parents: dict[str, _Parent] = {}
-        self._places: dict[str, tuple[str, int]] = {}
+        self._places: dict[str, _Place] = {}
 
     @staticmethod
     def sequence_ids(request_id: str, n: int) -> tuple[str, ...]:
@@ -55,7 +63,7 @@ class ParallelSampling:
         """Take in a request whose completions have been started."""
         self._parents[request_id] = _Parent(tuple(sequence_ids))
         for index, sequence_id in enumerate(sequence_ids):
-            self._places[sequence_id] = (request_id, index)
+            self._places[sequence_id] = _Place(request_id, index)
 
     def clear(self) -> None:
         """Forget every request."""
@@ -72,20 +80,21 @@ class ParallelSampling:
 
     def outside(self, output: StepOutput) -> StepOutput:
         """Return a sequence's output as that of its request, with a result if it was the last."""
-        request_id, index = self._places[output.request_id]
-        result = None
+        place, result = self._places[output.request_id], None
         if output.result is not None:
             del self._places[output.request_id]
-            result = self._take(request_id, index, output.result)
-        return StepOutput(request_id, output.new_text, result, index)
+            result = self._take(place, output.result)
+        return StepOutput(place.request_id, output.new_text, result, place.index)
 
-    def _take(self, request_id: str, index: int, result: RequestOutput) -> RequestOutput | None:
-        parent = self._parents[request_id]
-        parent.results[index] = result
+    def _take(self, place: _Place, result: RequestOutput) -> RequestOutput | None:
+        parent = self._parents[place.request_id]
+        parent.results[place.index] = result
         if len(parent.results) < len(parent.sequence_ids):
             return None
-        del self._parents[request_id]
-        return _joined(request_id, [parent.results[i] for i in range(len(parent.sequence_ids))])
+        del self._parents[place.request_id]
+        return _joined(
+            place.request_id, [parent.results[i] for i in range(len(parent.sequence_ids))]
+        )
 
 
 def _joined(request_id: str, results: Sequence[RequestOutput]) -> RequestOutput:

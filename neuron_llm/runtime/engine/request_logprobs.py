@@ -45,8 +45,9 @@ class RequestLogprobs:
 
     def add_step(self, request_id: str, sampled: SampledStep) -> None:
         """Take in what a step has given the sequence; the first one ends its prompt."""
-        if sampled.prompt_scores is not None:
-            self.of_prompt = self._prompt(sampled.prompt_scores.tokens)
+        scores = sampled.step.prompt_scores
+        if scores is not None:
+            self.of_prompt = self._prompt(scores.tokens)
         token = sampled.logprobs.get(request_id)
         if token is not None:
             assert self._of_output is not None

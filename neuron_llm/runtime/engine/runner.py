@@ -27,6 +27,7 @@ from neuron_llm.backends.graph.inputs import (
 )
 from neuron_llm.backends.protocol import Session
 from neuron_llm.runtime.engine.step import (
+    FailedRow,
     GraphCall,
     PreparedStep,
     Row,
@@ -98,8 +99,6 @@ class ModelRunner:
         rows = self._rows(scheduler_output)
         if not rows:
             return None
-        new_reqs = scheduler_output.scheduled_new_reqs
-        num_cached_tokens = sum(new.num_computed_tokens for new in new_reqs)
         request, first = rows[0].request, rows[0].tokens
         scores = None
         if first.num_computed_tokens >= request.num_prompt_tokens:
@@ -111,7 +110,12 @@ class ModelRunner:
                 calls = [self._prefill_call(scheduler_output, rows[0])]
             else:
                 calls = self._scoring_calls(first)
-        return PreparedStep(tuple(calls), tuple(rows), num_cached_tokens, scores)
+        return PreparedStep(
+            scheduler_output=scheduler_output,
+            calls=tuple(calls),
+            rows=tuple(rows),
+            prompt_scores=scores,
+        )
 
     @torch.inference_mode()
     def run(self, step: PreparedStep, call: GraphCall) -> torch.Tensor:
@@ -155,14 +159,18 @@ class ModelRunner:
             num_logprobs = row.request.sampling.params.logprobs
             if num_logprobs is not None:
                 logprobs[row.req_id] = token_logprobs(outputs[index], token_id, num_logprobs)
-        output = ModelRunnerOutput(list(sampled), list(sampled.values()))
-        return SampledStep(output, tuple(failures), logprobs, step.prompt_scores)
+        return SampledStep(
+            step=step,
+            output=ModelRunnerOutput(list(sampled), list(sampled.values())),
+            failures=tuple(failures),
+            logprobs=logprobs,
+        )
 
     def _choose(
         self, step: PreparedStep, outputs: torch.Tensor
-    ) -> tuple[dict[int, int], list[tuple[Row, SamplingError]]]:
+    ) -> tuple[dict[int, int], list[FailedRow]]:
         """Return the token of each row that gets one, and the rows that cannot get any."""
-        failures: list[tuple[Row, SamplingError]] = []
+        failures: list[FailedRow] = []
         wanted = {
             index: row
             for index, row in enumerate(step.rows)
@@ -176,7 +184,7 @@ class ModelRunner:
                 for index, row in list(wanted.items()):
                     if row.req_id in error.request_ids:
                         row.request.sampling.is_over = True
-                        failures.append((row, error))
+                        failures.append(FailedRow(row, error))
                         del wanted[index]
             else:
                 return dict(zip(wanted, token_ids, strict=True)), failures
@@ -220,7 +228,15 @@ class ModelRunner:
             tokens = StepTokens(token_ids or [0], first, request.block_ids)
             assert len(tokens.token_ids) == num_tokens, "only the last token may be unknown"
             is_partial = first + num_tokens < request.num_prompt_tokens
-            rows.append(Row(req_id, request, tokens, lacks_token, is_partial))
+            rows.append(
+                Row(
+                    req_id=req_id,
+                    request=request,
+                    tokens=tokens,
+                    lacks_token=lacks_token,
+                    is_partial=is_partial,
+                )
+            )
         return rows
 
     def _prefill_call(self, scheduler_output: SchedulerOutput, row: Row) -> GraphCall:

@@ -9,11 +9,11 @@ from neuron_llm.backends.graph.inputs import GraphInputs, StepTokens
 from neuron_llm.runtime.sampling.logprobs import PromptScores, TokenLogprobs
 from neuron_llm.runtime.sampling.sampler import SamplingError
 from neuron_llm.runtime.sampling.sampling_state import SamplingState
-from neuron_llm.scheduler import Bucket, ModelRunnerOutput
+from neuron_llm.scheduler import Bucket, ModelRunnerOutput, SchedulerOutput
 from neuron_llm.scheduler.step_record import StepRecord
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class RunnerRequest:
     """What the runner keeps of a request.
 
@@ -32,7 +32,7 @@ class RunnerRequest:
     prompt_scores: PromptScores | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """A request's share of a step.
 
@@ -51,7 +51,7 @@ class Row:
     is_partial: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GraphCall:
     """One run of a graph.
 
@@ -73,8 +73,13 @@ class GraphCall:
     def of(cls, bucket: Bucket, inputs: GraphInputs, rows: Sequence[StepTokens]) -> GraphCall:
         """Return the call that computes `rows`, for which `inputs` has been built."""
         num_tokens = sum(len(row.token_ids) for row in rows)
-        num_context_tokens = num_tokens + sum(row.num_computed_tokens for row in rows)
-        return cls(bucket, inputs, len(rows), num_tokens, num_context_tokens)
+        return cls(
+            bucket=bucket,
+            inputs=inputs,
+            num_seqs=len(rows),
+            num_tokens=num_tokens,
+            num_context_tokens=num_tokens + sum(row.num_computed_tokens for row in rows),
+        )
 
     def record(
         self, seconds: float, num_cached_tokens: int, queue_seconds: float | None
@@ -91,22 +96,28 @@ class GraphCall:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PreparedStep:
     """A step that only waits for its graph, and perhaps for tokens of the step before.
 
     Attributes:
+        scheduler_output: what it computes.
         calls: the one run of a graph; several for a chunk of a prompt whose log probabilities are
             wanted.
         rows: one per request, in batch order.
-        num_cached_tokens: prompt tokens that a request starting here found in the prefix cache.
         prompt_scores: where the log probabilities of the chunk go; None if nobody wants them.
     """
 
+    scheduler_output: SchedulerOutput
     calls: tuple[GraphCall, ...]
     rows: tuple[Row, ...]
-    num_cached_tokens: int
     prompt_scores: PromptScores | None
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Prompt tokens that a request starting here found in the prefix cache."""
+        new_reqs = self.scheduler_output.scheduled_new_reqs
+        return sum(new.num_computed_tokens for new in new_reqs)
 
     def fill_placeholders(self) -> None:
         """Put the tokens that have been sampled since into `input_ids`.
@@ -122,18 +133,25 @@ class PreparedStep:
 
 
 @dataclass(frozen=True)
+class FailedRow:
+    """A row for which the graph gave nothing usable, and what is wrong with it."""
+
+    row: Row
+    error: SamplingError
+
+
+@dataclass(frozen=True, kw_only=True)
 class SampledStep:
     """What the rows of a step got.
 
     Attributes:
-        output: their tokens, for the scheduler.
-        failures: rows for which the graph gave nothing usable, and the error.
+        step: what was run.
+        output: the tokens of its rows, for the scheduler.
+        failures: the rows that got none.
         logprobs: of the tokens, by request, for those that want them.
-        prompt_scores: of the prompt so far, in a step that computes a chunk of it; None if nobody
-            wants them.
     """
 
+    step: PreparedStep
     output: ModelRunnerOutput
-    failures: tuple[tuple[Row, SamplingError], ...]
+    failures: tuple[FailedRow, ...]
     logprobs: Mapping[str, TokenLogprobs]
-    prompt_scores: PromptScores | None

@@ -69,6 +69,7 @@ class Sampler:
         self,
         request_id: str,
         params: SamplingParams,
+        *,
         prompt_token_ids: Sequence[int] = (),
         bad_words: Sequence[Sequence[int]] = (),
         index: int = 0,
@@ -97,7 +98,13 @@ class Sampler:
         )
         # The prompt of all completions is the same one.
         num_prompt_logprobs = params.prompt_logprobs if index == 0 else None
-        return SamplingState(request_id, params, generator, processors, num_prompt_logprobs)
+        return SamplingState(
+            request_id=request_id,
+            params=params,
+            generator=generator,
+            processors=processors,
+            num_prompt_logprobs=num_prompt_logprobs,
+        )
 
     def check(self, params: SamplingParams) -> None:
         """Pass parameters that can be honoured with what the graphs give.

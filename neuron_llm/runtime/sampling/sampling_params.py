@@ -31,7 +31,7 @@ MAX_N = 16384
 _MIN_SEED, _MAX_SEED = -(2**63), 2**63 - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How the tokens of one request are chosen and when they end.
 

@@ -10,7 +10,7 @@ from neuron_llm.runtime.sampling.logits_processors import EndingTokens, LogitsPr
 from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SamplingState:
     """What sampling remembers of one sequence.
 

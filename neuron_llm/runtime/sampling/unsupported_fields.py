@@ -42,7 +42,7 @@ def refuse_unsupported_fields(fields: Mapping[str, object]) -> None:
         RequestError: names the field (code `unsupported_field`).
     """
     for name, value in fields.items():
-        if name in UNSUPPORTED_FIELDS and not is_neutral(name, value):
+        if name in UNSUPPORTED_FIELDS and not _is_neutral(name, value):
             raise RequestError(
                 f"`{name}` is not supported in this version, got {value!r:.80}",
                 code="unsupported_field",
@@ -50,7 +50,7 @@ def refuse_unsupported_fields(fields: Mapping[str, object]) -> None:
             )
 
 
-def is_neutral(name: str, value: object) -> bool:
+def _is_neutral(name: str, value: object) -> bool:
     """Whether `value` asks nothing of the unsupported field `name`."""
     # True == 1 and False == 0 in Python, but `length_penalty: true` is a mistake and not a 1.
     return value is None or any(

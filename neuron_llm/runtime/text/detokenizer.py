@@ -72,14 +72,14 @@ class IncrementalDetokenizer:
             return self._show(self._give_up_pending(text))
         return ""
 
-    def finish(self, *, ending_token_id: int | None = None) -> str:
+    def finish(self, *, ending_token_id: int) -> str:
         """Return the rest of the text, with replacement characters for bytes that are none.
 
         Args:
             ending_token_id: the end-of-sequence or stop token that ended the request, in place of
                 pushing it. It is text only with `include_stop_str_in_output`.
         """
-        if ending_token_id is not None and self._params.include_stop_str_in_output:
+        if self._params.include_stop_str_in_output:
             self._add(ending_token_id)
         return self._end(self._decode(self._window)[self._num_context_chars :])
 

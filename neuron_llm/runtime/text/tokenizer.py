@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
+from neuron_llm.artifact.tokenizer_files import load_tokenizer_files
 from neuron_llm.errors import (
     ArtifactError,
-    ModelNotFoundError,
     RequestError,
-    UnsupportedModelError,
 )
 
 if TYPE_CHECKING:
@@ -70,34 +69,9 @@ class Tokenizer:
     def load(cls, directory: Path) -> Tokenizer:
         """Load the tokenizer files in `directory`.
 
-        Raises:
-            ModelNotFoundError: there is no tokenizer in `directory`, or its files are damaged.
-            UnsupportedModelError: the tokenizer runs only as Python code or as code of the model's.
+        See `load_tokenizer_files` for what it raises.
         """
-        from transformers import AutoTokenizer
-
-        if not directory.is_dir():
-            raise ModelNotFoundError(f"no tokenizer directory at `{directory}`")
-        try:
-            pretrained = AutoTokenizer.from_pretrained(
-                str(directory), local_files_only=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-            raise ModelNotFoundError(
-                f"the tokenizer in `{directory}` does not load: {_first_line(error)}",
-                hint="the directory needs `tokenizer.json` and `tokenizer_config.json`",
-            ) from error
-        if not hasattr(pretrained, "backend_tokenizer"):
-            raise UnsupportedModelError(
-                f"the tokenizer `{type(pretrained).__name__}` has no `tokenizers` backend",
-                hint="save it once as `tokenizer.json` with `convert_slow_tokenizer`",
-            )
-        return cls(pretrained)
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens that stand for text or are special; the model's may be larger."""
-        return self.backend.get_vocab_size(with_added_tokens=True)
+        return cls(load_tokenizer_files(directory))
 
     @property
     def has_chat_template(self) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from neuron_llm.errors import ConfigError, RequestError
+from neuron_llm.scheduler.block_pool import num_blocks_for
 from neuron_llm.scheduler.config import SchedulerConfig
-from neuron_llm.scheduler.kv_cache_manager import num_blocks_for
 from neuron_llm.scheduler.request import Request
 
 
@@ -19,7 +19,7 @@ class KVPort(Protocol):
     """What admission asks of a KV cache, ours or another engine's."""
 
     @property
-    def free_blocks(self) -> int:
+    def num_free_blocks(self) -> int:
         """Blocks that nobody holds."""
 
     def blocks_held(self, request: Request) -> int:
@@ -136,7 +136,7 @@ class KVAdmission:
         return has_room
 
     def _has_reserve(self, request: Request, running: list[Request]) -> bool:
-        spare = self._kv.free_blocks - self.promised_blocks(running)
+        spare = self._kv.num_free_blocks - self.promised_blocks(running)
         needed = self.worst_case_blocks(request)
         # Looking up prefixes walks over the prompt's blocks, so only where it can matter.
         return needed <= spare or needed - self._kv.cached_in_use(request) <= spare
@@ -159,6 +159,6 @@ class KVAdmission:
             return f"{len(running)} running, room for {self.max_concurrent} of `max_model_len`"
         return (
             f"{self.worst_case_blocks(request)} blocks needed, "
-            f"{self._kv.cached_in_use(request)} of them shared, {self._kv.free_blocks} free, "
+            f"{self._kv.cached_in_use(request)} of them shared, {self._kv.num_free_blocks} free, "
             f"{self.promised_blocks(running)} promised to running requests"
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from neuron_llm.compile.config.kv_cache import ceil_div
 from neuron_llm.errors import NoBucketError
+from neuron_llm.scheduler.block_pool import num_blocks_for
 from neuron_llm.scheduler.buckets import Bucket, BucketSet
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReachableShapes:
     """The greatest counts that can occur. Whatever holds them holds every smaller one.
 
@@ -73,7 +73,7 @@ def reachable_shapes(
 
 def min_blocks_per_request(kv_admission: str, max_model_len: int, block_size: int) -> int:
     """Return the fewest blocks that admission sets aside for a request."""
-    return 1 if kv_admission == "reserve" else ceil_div(max_model_len, block_size)
+    return 1 if kv_admission == "reserve" else num_blocks_for(max_model_len, block_size)
 
 
 def split_reachable(buckets: Sequence[int], greatest: int) -> tuple[list[int], list[int]]:

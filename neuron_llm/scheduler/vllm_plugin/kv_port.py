@@ -16,7 +16,7 @@ class VllmKV:
         self._manager = kv_cache_manager
 
     @property
-    def free_blocks(self) -> int:
+    def num_free_blocks(self) -> int:
         """Blocks that nobody holds."""
         count: int = self._manager.block_pool.get_num_free_blocks()
         return count

@@ -8,12 +8,12 @@ from typing import Any
 from vllm.v1.kv_cache_interface import MambaSpec
 
 from neuron_llm.errors import ConfigError
+from neuron_llm.scheduler.block_pool import num_blocks_for
 from neuron_llm.scheduler.buckets import (
     get_default_num_batched_tokens_buckets,
     get_default_num_seqs_buckets,
 )
 from neuron_llm.scheduler.config import SchedulerConfig
-from neuron_llm.scheduler.kv_cache_manager import num_blocks_for
 from neuron_llm.scheduler.vllm_plugin import versions
 
 _BUCKET_KEYS = ("num_batched_tokens_buckets", "num_seqs_buckets")

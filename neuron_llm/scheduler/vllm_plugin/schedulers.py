@@ -57,6 +57,7 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
         self._num_steps_in_flight = 0
         self._is_scheduling = False
         self._is_prefill_throttled = False
+        self._hides_decodes = False
         # Whether the last step hid decodes for a prefill that then got nothing.
         self._is_prefill_stuck = False
         self._init_holdback(self._config, VllmKV(self.kv_cache_manager))
@@ -115,10 +116,6 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
     def _has_steps_in_flight(self) -> bool:
         return self._num_steps_in_flight > 0
 
-    def _is_prefill_request(self, request: Any) -> bool:
-        is_prefill: bool = request.num_computed_tokens < self._num_prefill_tokens(request)
-        return is_prefill
-
     def _num_prefill_tokens(self, request: Any) -> int:
         # A request that was preempted by `reset_prefix_cache` computes its outputs again, too.
         num_tokens: int = max(request.num_prompt_tokens, request.num_tokens - 1)
@@ -126,8 +123,7 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
 
     def _check_phases(self, scheduler_output: Any) -> None:
         num_continued = self._count_prefills(scheduler_output.scheduled_cached_reqs)
-        self._is_prefill = bool(scheduler_output.scheduled_new_reqs) or num_continued > 0
-        if self._is_prefill:
+        if num_continued or scheduler_output.scheduled_new_reqs:
             check_prefill_step(scheduler_output, num_continued, self.max_prefills_per_batch)
 
     def _count_prefills(self, cached_reqs: Any) -> int:
@@ -142,10 +138,13 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
         side_queue = versions.side_queue(self)
         versions.set_side_queue(self, self._side_holdback)
         self._side_holdback = side_queue
-        is_side_open, is_waiting_open = versions.open_queues(self)
-        if is_side_open and self._admit_first_ready(side_queue, versions.side_queue(self)):
+        if versions.is_side_queue_open(self) and self._admit_first_ready(
+            side_queue, versions.side_queue(self)
+        ):
             return
-        if is_waiting_open and self._admit_first_ready(self.holdback_queue, self.waiting):
+        if versions.is_waiting_open(self) and self._admit_first_ready(
+            self.holdback_queue, self.waiting
+        ):
             return
         if side_queue or self.holdback_queue:
             self._hold_reason = HoldReason.NOT_READY
@@ -164,9 +163,6 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
     def _is_ready(self, request: Any) -> bool:
         is_blocked = self._is_blocked_waiting_status(request.status)
         return not is_blocked or versions.promote(self, request)
-
-    def _note_decode(self, head: Any) -> None:
-        """Note nothing: what held a request back may have come from outside by the next step."""
 
     def _is_any_admitted(self) -> bool:
         return bool(self.waiting or versions.side_queue(self))
@@ -188,10 +184,9 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
         is_prefill_deferred = self._is_prefill_throttled or self._is_prefill_stuck
         return is_prefill_deferred and len(self.running) > self.has_prefill_in_running
 
-    def _separate_phases(self) -> tuple[list[Any], list[Any], list[Any]]:
-        decodes, visible, prefill = super()._separate_phases()
-        self._hides_decodes = bool(decodes)
-        return decodes, visible, prefill
+    def _hide_other_phase(self) -> None:
+        super()._hide_other_phase()
+        self._hides_decodes = bool(self._running_holdback)
 
     def _limit_step(self, num_hidden: int) -> None:
         super()._limit_step(num_hidden)
@@ -229,7 +224,7 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
             self.running.append(request)
             raise OutOfBlocksError(
                 f"request `{request.request_id}` would have to give its KV blocks back: "
-                f"{self._kv.free_blocks} are free"
+                f"{self._kv.num_free_blocks} are free"
             )
         # Not for want of blocks: the prefix cache is to be reset.
         super()._preempt_request(request, *args, **kwargs)
@@ -237,7 +232,7 @@ class NeuronScheduler(HoldbackMixin, Scheduler):  # type: ignore[misc] # vLLM is
     def _check_progress(self, scheduler_output: Any) -> None:
         if scheduler_output.num_scheduled_tokens or self._has_steps_in_flight():
             return
-        is_open = versions.open_queues(self)[1]
+        is_open = versions.is_waiting_open(self)
         if self.connector is not None or not is_open or self.num_waiting_for_streaming_input:
             return  # What is missing comes from outside, to a session that has slot and blocks too.
         waiting = chain(self._side_requests(), self.waiting)

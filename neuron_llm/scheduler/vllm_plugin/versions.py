@@ -36,12 +36,17 @@ def promote(scheduler: Any, request: Any) -> bool:
     return bool(scheduler._try_promote_blocked_waiting_request(request))
 
 
-def open_queues(scheduler: Any) -> tuple[bool, bool]:
-    """Return whether the pause state lets requests start from the side queue and from `waiting`."""
-    is_unpaused = scheduler.pause_state == PauseState.UNPAUSED
+def is_waiting_open(scheduler: Any) -> bool:
+    """Whether the pause state lets requests start from `waiting`."""
+    is_unpaused: bool = scheduler.pause_state == PauseState.UNPAUSED
+    return is_unpaused
+
+
+def is_side_queue_open(scheduler: Any) -> bool:
+    """Whether the pause state lets requests start from the side queue."""
     drains_side_queue = hasattr(scheduler, "kv_holding_waiting")
-    is_side_open = drains_side_queue and scheduler.pause_state == PauseState.PAUSED_NEW
-    return is_unpaused or is_side_open, is_unpaused
+    is_drained_only = drains_side_queue and scheduler.pause_state == PauseState.PAUSED_NEW
+    return is_drained_only or is_waiting_open(scheduler)
 
 
 def active_limit(scheduler: Any) -> int:

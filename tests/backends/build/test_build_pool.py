@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from neuron_llm.backends.build.failure import BuildFailure, GraphBuildError
-from neuron_llm.backends.build.pool import BuildTask, build_all
-from neuron_llm.backends.process_memory import group_memory_bytes
+from neuron_llm.backends.build.pool import BuildTask, build_all, group_memory_bytes
 from neuron_llm.backends.protocol import BuildEvent
 from neuron_llm.errors import CompileError
 

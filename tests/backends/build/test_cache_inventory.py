@@ -13,6 +13,7 @@ from cache_factory import DAY, NEW, OLD, add_graph
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.build.inventory import (
     CacheEntry,
     PruneLimits,
@@ -20,7 +21,6 @@ from neuron_llm.backends.build.inventory import (
     list_cache,
     prune_cache,
 )
-from neuron_llm.backends.build.cache import GraphCache
 
 ALL = PruneLimits(max_age_s=0)
 

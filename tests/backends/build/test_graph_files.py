@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from neuron_llm.backends.build.files import read_built_graph, write_description
-from neuron_llm.backends.protocol import ConstantSpec, TensorSpec
+from neuron_llm.backends.graph.spec import ConstantSpec, TensorSpec
 from neuron_llm.errors import CompileError
 
 INPUTS = (TensorSpec("input_ids", (8,), "int32"),)

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,12 @@ from tiny_families import (
 
 from neuron_llm.backends.build.files import read_built_graph
 from neuron_llm.backends.graph.attention import ATTENTION_NAME
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.graph.export import functional_graph, zero_kv_caches
 from neuron_llm.backends.neuron.graph_build import Build, compile_graph
 from neuron_llm.backends.neuron.model_builder.nxd_model import put_together
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
-from neuron_llm.backends.protocol import GraphFiles, GraphSpec, KVCacheShape, LoadJob
+from neuron_llm.backends.protocol import GraphFiles, KVCacheShape, LoadJob
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
 
 DOUBLES = ROOT / "tests" / "doubles"
@@ -50,6 +52,12 @@ def environment_with_doubles() -> dict[str, str]:
     """Return the environment of a process that finds the doubles."""
     path = f"{DOUBLES / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PYTHONPATH": str(DOUBLES)}
+
+
+def shallow_spec(bucket: Bucket) -> GraphSpec:
+    """Return a graph of the family's first layer alone, enough for a mistake in every layer."""
+    spec = graph_spec(FAMILY, bucket)
+    return replace(spec, architecture={**spec.architecture, "num_hidden_layers": 1})
 
 
 def build_graph(folder: Path, spec: GraphSpec, target: NeuronTarget) -> GraphFiles:

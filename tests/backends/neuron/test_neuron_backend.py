@@ -11,10 +11,12 @@ from neuron_doubles import DOUBLES, use_doubles
 
 from neuron_llm.backends.neuron import devices
 from neuron_llm.backends.neuron.backend import NeuronBackend
-from neuron_llm.backends.neuron.devices import has_device, logical_nc_configs, targets
+from neuron_llm.backends.neuron.devices import DevicesHere, devices_here
+from neuron_llm.backends.neuron.neuron_ls import ListedDevice, Listing
 from neuron_llm.backends.neuron.packages import installed_binding
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import CompileJob, get_backend
+from neuron_llm.backends.protocol import CompileJob
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.errors import ArtifactError, CompileError
 
 INSTALL = (
@@ -89,8 +91,8 @@ def test_graphs_of_another_generation_are_refused(
     instance_type: str, refused: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_doubles(monkeypatch)
-    listed = [{"neuron_device": 0, "instance_type": instance_type}]
-    monkeypatch.setattr(devices, "_listed_devices", lambda: listed)
+    listed = ListedDevice(0, instance_type, None, None, None, ())
+    monkeypatch.setattr(devices, "list_devices", lambda *_: Listing("neuron-ls", (listed,)))
     backend = NeuronBackend(None)
     versions = NeuronBackend(TARGET).versions()
     for target in ("inf2", "trn1", "trn2"):
@@ -101,11 +103,11 @@ def test_graphs_of_another_generation_are_refused(
 
 
 def test_the_generation_is_read_from_sysfs_too(tmp_path: Path) -> None:
-    folder = tmp_path / "neuron0" / "info" / "architecture"
+    folder = tmp_path / "sys/devices/virtual/neuron_device/neuron0/info/architecture"
     folder.mkdir(parents=True)
-    assert targets(tmp_path) == set()
+    assert devices_here(tmp_path).targets == set()
     (folder / "instance_type").write_text("Inf2\n")
-    assert targets(tmp_path) == {"inf2"}
+    assert devices_here(tmp_path).targets == {"inf2"}
 
 
 @pytest.fixture
@@ -168,15 +170,34 @@ def test_another_release_than_graphs_were_put_together_by_is_named(
 
 
 def test_a_machine_without_devices_cannot_run_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not has_device() and logical_nc_configs() == set()
+    assert devices_here() == DevicesHere(False, frozenset(), frozenset())
     assert "this machine has no Neuron device" in NeuronBackend(None).diagnose({}, {})
 
 
 def test_devices_are_seen_by_their_nodes(tmp_path: Path) -> None:
-    (tmp_path / "neuron_core").touch()
-    assert not has_device(tmp_path)
-    (tmp_path / "neuron0").touch()
-    assert has_device(tmp_path)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/neuron_core").touch()
+    assert not devices_here(tmp_path).are_there
+    (tmp_path / "dev/neuron0").touch()
+    assert devices_here(tmp_path).are_there
+
+
+def test_neuron_ls_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "neuron-ls"
+    count = f'echo asked >> "{tmp_path}/calls"'
+    tool.write_text(
+        f'#!/bin/sh\n{count}\necho \'[{{"neuron_device": 0, "instance_type": "trn2.48xlarge",'
+        ' "logical_neuroncore_config": 2}]\'\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    required = {"target": ["inf2"], "logical_nc_config": ["1"]}
+    assert NeuronBackend(None).diagnose({}, required)[-2:] == [
+        "compiled for `inf2`, but the devices here are `trn2`",
+        "compiled for logical cores of 1 physical ones, but they are of 2 here "
+        "(`NEURON_LOGICAL_NC_CONFIG`)",
+    ]
+    assert (tmp_path / "calls").read_text() == "asked\n"
 
 
 def test_a_missing_compiler_is_named_before_anything_is_built(

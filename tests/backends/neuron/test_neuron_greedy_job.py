@@ -10,14 +10,24 @@ from typing import Any
 import pytest
 import torch
 from neuron_doubles import use_doubles
-from neuron_job import CONFIG, neuron_llm, read_records, write_lines
+from neuron_job import (
+    CONFIG,
+    NUM_TOKENS,
+    PROMPTS,
+    EagerAnswer,
+    eager_answers,
+    neuron_llm,
+    read_records,
+    write_lines,
+)
 
 from neuron_llm import LLM, SamplingParams
 from neuron_llm.artifact.load_job import load_job
 from neuron_llm.artifact.manifest import Manifest, read_manifest
 from neuron_llm.backends.graph.inputs import GraphInputs
 from neuron_llm.backends.neuron.trace.trace_session import TraceSession
-from neuron_llm.backends.protocol import Session, get_backend
+from neuron_llm.backends.protocol import Session
+from neuron_llm.backends.registry import get_backend
 from neuron_llm.compile.verify.cases import Lengths
 from neuron_llm.compile.verify.reference import Reference
 from neuron_llm.compile.verify.verification import Verifier
@@ -25,8 +35,7 @@ from neuron_llm.errors import CompileError, RequestError
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
 
 SAMPLING = CONFIG + "  on_device_sampling_config: {{all_greedy: true}}\n"
-ENDS: dict[str, Any] = {"max_tokens": 6, "ignore_eos": True}
-PROMPTS = ["a", "Static shapes", "twenty-three characters and some more of them"]
+ENDS: dict[str, Any] = {"max_tokens": NUM_TOKENS, "ignore_eos": True}
 REFUSED: dict[str, Any] = {
     "temperature": 0.7,
     "repetition_penalty": 1.2,
@@ -48,8 +57,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory, llama_model: Path) -> Pa
     (path / "tiny.yaml").write_text(SAMPLING.format(model=llama_model))
     lines = [{"id": str(i), "prompt": prompt, **ENDS} for i, prompt in enumerate(PROMPTS)]
     write_lines(path / "prompts.jsonl", lines)
-    result = neuron_llm("compile", "tiny.yaml", "--cache-dir", path / "cache", directory=path)
-    assert result.returncode == 0, result.stderr
+    ended = neuron_llm("compile", "tiny.yaml", "--cache-dir", path / "cache", directory=path)
+    assert ended.code == 0, ended.stderr
     return path
 
 
@@ -60,53 +69,47 @@ def artifact(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(directory: Path, tiny_artifact: Path) -> dict[str, Any]:
-    """What the CPU backend's logits come to."""
-    result = neuron_llm(
-        *("run", "--prompts", "prompts.jsonl", "--output", "cpu.jsonl", "--token-ids"),
-        *("--artifact", tiny_artifact, "--temperature", "0"),
-        directory=directory,
-        with_doubles=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return read_records(directory / "cpu.jsonl")
+def expected(llama_model: Path) -> list[EagerAnswer]:
+    return eager_answers(llama_model)
+
+
+def assert_answers(records: dict[str, Any], expected: list[EagerAnswer]) -> None:
+    for index, answer in enumerate(expected):
+        record = records[str(index)]
+        assert record["token_ids"] == answer.token_ids
+        assert record["text"] == answer.text
+        assert record["finish_reason"] == "length"
 
 
 @pytest.mark.parametrize("flags", [(), ("--reproducible",)])
-def test_a_new_process_gives_the_tokens_of_the_cpu_backend(
-    flags: tuple[str, ...], directory: Path, expected: dict[str, Any]
+def test_the_tokens_are_those_of_eager_hugging_face(
+    flags: tuple[str, ...], directory: Path, expected: list[EagerAnswer]
 ) -> None:
-    result = neuron_llm(
+    ended = neuron_llm(
         *("run", "--prompts", "prompts.jsonl", "--output", "out.jsonl", "--token-ids", "--force"),
         *flags,
         directory=directory,
     )
-    assert result.returncode == 0, result.stderr
-    assert "its graphs take the most likely token" in result.stderr
-    records = read_records(directory / "out.jsonl")
-    for name in ("text", "token_ids", "finish_reason"):
-        assert [r[name] for r in records.values()] == [r[name] for r in expected.values()]
-    assert len({tuple(record["token_ids"]) for record in records.values()}) == len(PROMPTS)
+    assert ended.code == 0, ended.stderr
+    assert "its graphs take the most likely token" in ended.stderr
+    assert_answers(read_records(directory / "out.jsonl"), expected)
 
 
 def test_graphs_that_share_their_state_give_them_too(
-    directory: Path, expected: dict[str, Any], tmp_path: Path, llama_model: Path
+    directory: Path, expected: list[EagerAnswer], tmp_path: Path, llama_model: Path
 ) -> None:
     config = SAMPLING.replace("binding: trace", "binding: model_builder")
     (tmp_path / "tiny.yaml").write_text(config.format(model=llama_model))
-    result = neuron_llm(
+    ended = neuron_llm(
         "compile", "tiny.yaml", "--cache-dir", tmp_path / "cache", directory=tmp_path
     )
-    assert result.returncode == 0, result.stderr
-    result = neuron_llm(
+    assert ended.code == 0, ended.stderr
+    ended = neuron_llm(
         *("run", "--prompts", directory / "prompts.jsonl", "--output", "out.jsonl", "--token-ids"),
         directory=tmp_path,
     )
-    assert result.returncode == 0, result.stderr
-    records = read_records(tmp_path / "out.jsonl")
-    assert {name: r["token_ids"] for name, r in records.items()} == {
-        name: r["token_ids"] for name, r in expected.items()
-    }
+    assert ended.code == 0, ended.stderr
+    assert_answers(read_records(tmp_path / "out.jsonl"), expected)
 
 
 def test_every_graph_was_verified_on_its_tokens(directory: Path) -> None:
@@ -120,18 +123,18 @@ def test_every_graph_was_verified_on_its_tokens(directory: Path) -> None:
 
 
 def test_a_line_that_needs_logits_is_an_error_record_and_the_others_run(
-    directory: Path, expected: dict[str, Any]
+    directory: Path, expected: list[EagerAnswer]
 ) -> None:
     lines = [{"id": name, "prompt": "x", name: value} for name, value in REFUSED.items()]
     good = {"id": "good", "prompt": PROMPTS[1], **ENDS}
     write_lines(directory / "mixed.jsonl", [*lines[:5], good, *lines[5:]])
-    result = neuron_llm(
+    ended = neuron_llm(
         *("run", "--prompts", "mixed.jsonl", "--output", "mixed-out.jsonl", "--token-ids"),
         directory=directory,
     )
-    assert result.returncode == 3
+    assert ended.code == 3
     records = read_records(directory / "mixed-out.jsonl")
-    assert records.pop("good")["token_ids"] == expected["1"]["token_ids"]
+    assert records.pop("good")["token_ids"] == expected[1].token_ids
     assert list(records) == list(REFUSED)
     for name, record in records.items():
         assert record["error"]["code"] == "needs_logits"
@@ -139,19 +142,19 @@ def test_a_line_that_needs_logits_is_an_error_record_and_the_others_run(
 
 
 def test_a_chat_runs_without_flags_and_not_with_a_temperature(directory: Path) -> None:
-    result = neuron_llm("run", "--max-tokens", "4", directory=directory, stdin="hi\n")
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
-    result = neuron_llm("run", "--temperature", "1", directory=directory, stdin="hi\n")
-    assert result.returncode == 1
-    assert "`temperature` is 1.0, which needs logits" in result.stderr
+    ended = neuron_llm("run", "--max-tokens", "4", directory=directory, stdin="hi\n")
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout.strip()
+    ended = neuron_llm("run", "--temperature", "1", directory=directory, stdin="hi\n")
+    assert ended.code == 1
+    assert "`temperature` is 1.0, which needs logits" in ended.stderr
 
 
-def test_the_library_runs_it(artifact: Path, expected: dict[str, Any]) -> None:
+def test_the_library_runs_it(artifact: Path, expected: list[EagerAnswer]) -> None:
     llm = LLM(artifact)
     outputs = llm.generate(PROMPTS, SamplingParams(temperature=0, **ENDS))
     assert [list(output.outputs[0].token_ids) for output in outputs] == [
-        record["token_ids"] for record in expected.values()
+        answer.token_ids for answer in expected
     ]
     with pytest.raises(RequestError, match="`prompt_logprobs` is 0, which needs logits"):
         llm.generate(PROMPTS, SamplingParams(temperature=0, prompt_logprobs=0))

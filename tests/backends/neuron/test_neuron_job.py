@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from neuron_job import CONFIG, neuron_llm, read_records, write_lines
+from neuron_job import (
+    CONFIG,
+    NUM_TOKENS,
+    PROMPTS,
+    eager_answers,
+    neuron_llm,
+    neuron_llm_process,
+    neuron_llm_without_doubles,
+    read_records,
+    write_lines,
+)
 from tiny_models import LLAMA, save_model
 
-GREEDY = {"max_tokens": 6, "ignore_eos": True, "temperature": 0}
-PROMPTS = ["a", "Static shapes", "twenty-three characters and some more of them"]
+GREEDY = {"max_tokens": NUM_TOKENS, "ignore_eos": True, "temperature": 0}
 
 
 @pytest.fixture(scope="module", params=["trace", "model_builder"])
@@ -21,43 +29,37 @@ def binding(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def directory(binding: str, tmp_path_factory: pytest.TempPathFactory, llama_model: Path) -> Path:
-    """A directory in which the configuration has been compiled."""
+    """A directory in which the configuration has been compiled, by one binding as a shell does."""
     path = tmp_path_factory.mktemp("neuron")
     config = CONFIG.replace("binding: trace", f"binding: {binding}")
     (path / "tiny.yaml").write_text(config.format(model=llama_model))
     lines = [{"id": str(i), "prompt": prompt, **GREEDY} for i, prompt in enumerate(PROMPTS)]
     write_lines(path / "prompts.jsonl", lines)
-    result = neuron_llm("compile", "tiny.yaml", "--cache-dir", path / "cache", directory=path)
-    assert result.returncode == 0, result.stderr
+    # The processes that build graphs are the same for both.
+    run = neuron_llm_process if binding == "trace" else neuron_llm
+    ended = run("compile", "tiny.yaml", "--cache-dir", path / "cache", directory=path)
+    assert ended.code == 0, ended.stderr
     return path
 
 
-def texts(path: Path) -> dict[str, Any]:
-    return {line_id: record["text"] for line_id, record in read_records(path).items()}
-
-
-def test_an_artifact_runs_in_a_new_process_with_the_outputs_of_the_cpu_backend(
-    binding: str, directory: Path, tiny_artifact: Path
+def test_an_artifact_runs_in_a_new_process_and_answers_as_eager_hugging_face_does(
+    binding: str, directory: Path, llama_model: Path
 ) -> None:
-    result = neuron_llm(
+    ended = neuron_llm_process(
         *("run", "--prompts", "prompts.jsonl", "--output", "neuron.jsonl", "--json"),
+        "--token-ids",
         directory=directory,
     )
-    assert result.returncode == 0, result.stderr
-    summary = json.loads(result.stdout)
+    assert ended.code == 0, ended.stderr
     # Separate graphs hand the cache on at every change of phase; joined ones have it in common.
-    assert (summary["num_kv_copies"] > 0) == (binding == "trace")
-    assert (summary["kv_copy_bytes"] > 0) == (binding == "trace")
-    result = neuron_llm(
-        *("run", "--prompts", "prompts.jsonl", "--output", "cpu.jsonl"),
-        *("--artifact", tiny_artifact),
-        directory=directory,
-        with_doubles=False,
-    )
-    assert result.returncode == 0, result.stderr
-    outputs = texts(directory / "neuron.jsonl")
-    assert outputs == texts(directory / "cpu.jsonl")
-    assert len(set(outputs.values())) == len(PROMPTS)
+    assert (ended.document["num_kv_copies"] > 0) == (binding == "trace")
+    assert (ended.document["kv_copy_bytes"] > 0) == (binding == "trace")
+    records = read_records(directory / "neuron.jsonl")
+    assert list(records) == [str(index) for index in range(len(PROMPTS))]
+    for record, answer in zip(records.values(), eager_answers(llama_model), strict=True):
+        assert record["token_ids"] == answer.token_ids
+        assert record["text"] == answer.text
+        assert record["finish_reason"] == "length"
 
 
 def test_every_graph_was_verified_and_says_how_it_is_bound(binding: str, directory: Path) -> None:
@@ -86,12 +88,11 @@ def test_every_graph_was_verified_and_says_how_it_is_bound(binding: str, directo
 def compiled(directory: Path, config: str, *options: str) -> tuple[int, int]:
     """Compile and return how many graphs were built, and how many were in the cache."""
     cache = directory / "cache"
-    result = neuron_llm(
+    ended = neuron_llm(
         "compile", config, "--json", "--cache-dir", cache, *options, directory=directory
     )
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
-    return answer["num_built"], answer["num_cached"]
+    assert ended.code == 0, ended.stderr
+    return ended.document["num_built"], ended.document["num_cached"]
 
 
 def test_a_second_compile_builds_nothing(directory: Path) -> None:
@@ -125,11 +126,9 @@ def test_without_the_sdk_everything_but_a_plan_is_refused_with_the_install_line(
 ) -> None:
     install = "neuronx-cc==2.27.5334.0 torch-neuronx==2.9.0.2.15.32035"
     for arguments in (("compile", "tiny.yaml", "--force"), ("run", "--prompts", "prompts.jsonl")):
-        result = neuron_llm(*arguments, directory=directory, with_doubles=False)
-        assert result.returncode == 1
-        assert "needs torch-neuronx, which is not installed" in result.stderr
-        assert install in result.stderr.replace("\n", " ")
-    result = neuron_llm(
-        "compile", "tiny.yaml", "--dry-run", directory=directory, with_doubles=False
-    )
-    assert result.returncode == 0, result.stderr
+        ended = neuron_llm_without_doubles(*arguments, directory=directory)
+        assert ended.code == 1
+        assert "needs torch-neuronx, which is not installed" in ended.stderr
+        assert install in ended.stderr.replace("\n", " ")
+    ended = neuron_llm_without_doubles("compile", "tiny.yaml", "--dry-run", directory=directory)
+    assert ended.code == 0, ended.stderr

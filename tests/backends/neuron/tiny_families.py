@@ -10,14 +10,14 @@ from families import FAMILIES
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from neuron_llm.backends.graph.attention import ATTENTION_NAME
-from neuron_llm.backends.graph.experts import DENSE_EXPERTS_NAME
+from neuron_llm.backends.graph.experts import DENSE_EXPERTS_NAME, EXPERTS_NAME
 from neuron_llm.backends.graph.inputs import GraphInputs, StepTokens, decode_inputs, prefill_inputs
 from neuron_llm.backends.graph.module import GraphModule
 from neuron_llm.backends.graph.rotary import fix_rotary_frequencies
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.graph.export import graph_of_model
 from neuron_llm.backends.neuron.graph.functional_attention import FUNCTIONAL_ATTENTION_NAME
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import GraphSpec
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket, PrefillBucket
 
 TARGET = NeuronTarget("trn2", 2)
@@ -26,6 +26,13 @@ PREFILL = PrefillBucket(16)
 
 
 def build_model(family: str, attention: str, experts: str | None = None, *, seed: int = 0) -> Any:
+    """Return a model of a graph: one set of rotary frequencies, whatever the length."""
+    model = random_model(family, attention, experts, seed=seed)
+    fix_rotary_frequencies(model, MAX_MODEL_LEN)
+    return model
+
+
+def random_model(family: str, attention: str, experts: str | None = None, *, seed: int = 0) -> Any:
     """Return a model with wide random weights, so that its tokens differ from step to step."""
     settings = dict(FAMILIES[family])
     config = AutoConfig.for_model(settings.pop("model_type"), **settings)
@@ -39,7 +46,6 @@ def build_model(family: str, attention: str, experts: str | None = None, *, seed
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.3 if parameter.dim() > 1 else 0.5))
-    fix_rotary_frequencies(model, MAX_MODEL_LEN)
     return model.eval().requires_grad_(False)
 
 
@@ -53,7 +59,7 @@ class InPlaceSession:
     """The CPU backend's plain graph, run eagerly."""
 
     def __init__(self, family: str) -> None:
-        self.module = GraphModule(build_model(family, ATTENTION_NAME))
+        self.module = GraphModule(build_model(family, ATTENTION_NAME, EXPERTS_NAME))
         caches = nan_caches(self.module.model)
         self.key_caches, self.value_caches = caches[::2], caches[1::2]
 

@@ -92,7 +92,7 @@ def test_weights_under_other_names_are_left_to_loading(checkpoint: Path) -> None
 @pytest.mark.parametrize("text", ["", "{", "{}", '{"model": 3}'])
 def test_a_damaged_tokenizer_is_refused(text: str, checkpoint: Path) -> None:
     (checkpoint / "tokenizer.json").write_text(text)
-    assert f"the tokenizer of `{checkpoint}` does not load: " in refusal(checkpoint).message
+    assert f"the tokenizer in `{checkpoint}` does not load: " in refusal(checkpoint).message
 
 
 def test_a_missing_tokenizer_is_refused(checkpoint: Path) -> None:

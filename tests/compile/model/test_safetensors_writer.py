@@ -9,6 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from neuron_llm.backends.graph.spec import TensorSpec
 from neuron_llm.compile.model.safetensors_writer import SafetensorsWriter
 
 DTYPES = [
@@ -24,7 +25,7 @@ def tensor_of(dtype: str, *shape: int) -> torch.Tensor:
 
 def write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
     layout = [
-        (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+        TensorSpec(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
         for name, tensor in tensors.items()
     ]
     with SafetensorsWriter(path, layout) as writer:
@@ -62,11 +63,11 @@ def test_data_begins_where_the_widest_loads_may(name_length: int, tmp_path: Path
 def test_a_tensor_that_is_not_the_next_one_is_our_mistake(tmp_path: Path) -> None:
     with (
         pytest.raises(AssertionError, match="first"),
-        SafetensorsWriter(tmp_path / "file", [("first", "float32", (2,))]) as writer,
+        SafetensorsWriter(tmp_path / "file", [TensorSpec("first", (2,), "float32")]) as writer,
     ):
         writer.write(torch.zeros(3))
     with (
         pytest.raises(AssertionError, match="not written"),
-        SafetensorsWriter(tmp_path / "file", [("first", "float32", (2,))]),
+        SafetensorsWriter(tmp_path / "file", [TensorSpec("first", (2,), "float32")]),
     ):
         pass

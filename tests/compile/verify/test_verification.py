@@ -49,7 +49,8 @@ def test_a_right_graph_passes(
     checkpoint, reference = references[model]
     verdict = verifier(session_of(checkpoint), reference).verify(bucket)
     assert verdict.num_tokens_equal == verdict.num_tokens >= verdict.num_cases >= 4
-    assert 0 < verdict.worst_error < 1e-4
+    # Nothing at all on a CPU whose kernels add in the same order here and there.
+    assert 0 <= verdict.worst_error < 1e-4
 
 
 Change = Callable[[pytest.MonkeyPatch, EagerSession], None]

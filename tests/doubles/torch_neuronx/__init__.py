@@ -20,7 +20,12 @@ from typing import Any
 import torch
 
 from torch_neuronx.program import on_device, script
-from torch_neuronx.tracing import aliased_names, compile_graph, exported_graph
+from torch_neuronx.tracing import (
+    aliased_names,
+    compile_graph,
+    exported_graph,
+    pure_core_form,
+)
 
 __version__ = "2.9.0.2.15.32035+double"
 
@@ -58,8 +63,9 @@ def trace(
     if not cpu_backend:
         raise RuntimeError("the double has no device to compile on; use cpu_backend=True")
     exported = exported_graph(func, inputs)
+    core = pure_core_form(exported)
     aliases = aliased_names(func, exported, input_output_aliases)
-    compile_graph(exported, compiler_workdir, arguments)
+    compile_graph(core, compiler_workdir, arguments)
     return script(func, exported, inputs, aliases, inline_weights_to_neff)
 
 

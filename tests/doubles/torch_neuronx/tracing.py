@@ -19,13 +19,18 @@ def exported_graph(
 ) -> torch.export.ExportedProgram:
     # Trace API: fixed shapes and fixed control flow; what depends on data fails to export.
     with torch.no_grad():
-        exported = torch.export.export(func, inputs, strict=False)
+        return torch.export.export(func, inputs, strict=False)
+
+
+def pure_core_form(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return a graph in core operators, which writes nothing in place."""
+    core = core_form(exported)
     # Trace API, `input_output_aliases`: a state changes by being an output. Nothing promises that
     # a state that is written in place is seen.
-    for spec in core_form(exported).graph_signature.output_specs:
+    for spec in core.graph_signature.output_specs:
         if spec.kind is not OutputKind.USER_OUTPUT:
             raise RuntimeError(f"{spec.target} is written in place; return it as an output")
-    return exported
+    return core
 
 
 def aliased_names(
@@ -54,14 +59,14 @@ def aliased_names(
 
 
 def compile_graph(
-    exported: torch.export.ExportedProgram, work_dir: str | None, arguments: list[str]
+    core: torch.export.ExportedProgram, work_dir: str | None, arguments: list[str]
 ) -> None:
     """Hand the graph to the neuronx-cc on PATH."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(work_dir or scratch)
         directory.mkdir(parents=True, exist_ok=True)
         graph = directory / "graph.hlo"
-        graph.write_text(json.dumps(listing(core_form(exported))))
+        graph.write_text(json.dumps(listing(core)))
         run_compiler(graph, directory / "graph.neff", directory / "log-neuron-cc.txt", arguments)
 
 

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from step_factory import prefill_step
 
 from neuron_llm.report.advice.prefill_score import score_prefill
 from neuron_llm.report.run.padding import PaddingAccount, PaddingCounts
 from neuron_llm.report.workload.length_histogram import LengthHistogram
 from neuron_llm.scheduler.buckets import PrefillBucket, get_bucket_for_count
-from neuron_llm.scheduler.step_record import StepRecord
 
 LENGTHS = st.lists(st.integers(1, 60), max_size=30)
 BUCKETS = st.lists(st.integers(1, 40), min_size=1, max_size=5, unique=True).map(sorted)
@@ -51,9 +51,9 @@ def test_score_is_what_an_account_of_the_same_steps_says(
         start = 0
         while start < num_tokens:
             chunk = min(num_tokens - start, buckets[-1])
-            bucket = PrefillBucket(get_bucket_for_count(chunk, buckets))
+            size = get_bucket_for_count(chunk, buckets)
             cached = num_cached if start == 0 else 0
-            account.add(StepRecord(bucket, 1, chunk, 0, cached, 0.0))
+            account.add(prefill_step(chunk, size=size, cached=cached, seconds=0.0))
             start += chunk
     cached_tokens: Counter[int] = Counter()
     for num_tokens, num_cached in prompts:

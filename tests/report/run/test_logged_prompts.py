@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 from step_factory import decode_step, prefill_step
 
 from neuron_llm.report.run.logged_prompts import LoggedPrompts
-from neuron_llm.scheduler.buckets import PrefillBucket
 from neuron_llm.scheduler.step_record import StepRecord
 
 
@@ -15,7 +16,8 @@ def chunks_of(num_tokens: int, num_cached: int, size: int) -> list[StepRecord]:
     while done < num_tokens:
         chunk = min(size, num_tokens - done)
         cached = num_cached if done == num_cached else 0
-        steps.append(StepRecord(PrefillBucket(size), 1, chunk, done + chunk, cached, 0.5))
+        step = prefill_step(chunk, size=size, cached=cached)
+        steps.append(replace(step, num_context_tokens=done + chunk))
         done += chunk
     return steps
 

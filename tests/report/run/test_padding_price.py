@@ -17,7 +17,14 @@ BUCKETS = BucketSet(
 
 def step(bucket: Bucket, num_tokens: int) -> StepRecord:
     num_seqs = 1 if isinstance(bucket, PrefillBucket) else num_tokens
-    return StepRecord(bucket, num_seqs, num_tokens, num_tokens, 0, 0.25)
+    return StepRecord(
+        bucket=bucket,
+        num_seqs=num_seqs,
+        num_tokens=num_tokens,
+        num_context_tokens=num_tokens,
+        num_cached_tokens=0,
+        seconds=0.25,
+    )
 
 
 def test_padding_is_counted_in_the_graph_that_ran_and_in_the_smallest_that_fits() -> None:

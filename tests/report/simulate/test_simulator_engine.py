@@ -67,7 +67,7 @@ def configure(engine: Engine, **changes: Any) -> Candidate:
     sizes = changes.pop("num_batched_tokens_buckets", None)
     plain = plain.with_buckets("tiny", num_batched_tokens_buckets=sizes)
     candidate = replace(plain, scheduler=replace(plain.scheduler, **changes))
-    engine.scheduler = engine.scheduler_class(candidate.scheduler)
+    engine.requests.scheduler = engine.scheduler_class(candidate.scheduler)
     engine.runner.forget_requests()
     return candidate
 

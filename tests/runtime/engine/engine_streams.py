@@ -120,7 +120,7 @@ def run_stream(engine: Engine, requests: list[StreamRequest]) -> StreamResult:
     assert set(stream.results) == {request.request_id for request in requests}
     kv = engine.scheduler.kv_cache_manager
     kv.check_integrity()
-    assert kv.free_blocks == kv.block_pool.num_usable_blocks
+    assert kv.num_free_blocks == kv.block_pool.num_usable_blocks
     return stream
 
 

@@ -21,6 +21,7 @@ from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.errors import ArtifactError
 from neuron_llm.runtime.engine.async_engine import AsyncEngine
 from neuron_llm.runtime.engine.engine import Engine
+from neuron_llm.runtime.engine.phases import StepPhases
 from neuron_llm.scheduler import NeuronAsyncScheduler
 from neuron_llm.scheduler.step_record import StepRecord
 
@@ -108,28 +109,29 @@ def test_the_first_step_gives_nothing_and_each_later_one_its_predecessors_tokens
     assert given == [None, None, None, tokens(sync_llm, prompt, greedy(max_tokens=3))]
 
 
-def test_a_step_is_told_and_the_next_one_planned_while_a_graph_runs(
+def test_a_step_is_told_and_the_next_one_prepared_while_a_graph_runs(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = llm.engine
     told = Semaphore(0)
-    planned = Semaphore(0)
-    execute, publish, plan = engine.runner.session.execute, engine._publish, engine._plan_step
+    prepared = Semaphore(0)
+    execute = engine.runner.session.execute
+    prepare, publish = StepPhases.prepare, StepPhases.publish
     num_graphs = 0
     waits: list[bool] = []
 
     def graph(bucket: Any, inputs: Any) -> torch.Tensor:
         nonlocal num_graphs
         num_graphs += 1
-        # The first step's plan came before its graph, and nothing is told before the second.
+        # The first step was prepared before its graph, and nothing is told before the second.
         waits.append(num_graphs == 1 or told.acquire(timeout=60))
-        waits.append(planned.acquire(timeout=60))
+        waits.append(prepared.acquire(timeout=60))
         return execute(bucket, inputs)
 
-    def observed_plan() -> Any:
-        step = plan()
+    def observed_prepare(*args: Any) -> Any:
+        step = prepare(*args)
         if num_graphs or engine._in_flight is not None:  # type: ignore[attr-defined]
-            planned.release()
+            prepared.release()
         return step
 
     def observed_publish(*args: Any) -> Any:
@@ -137,12 +139,12 @@ def test_a_step_is_told_and_the_next_one_planned_while_a_graph_runs(
         return publish(*args)
 
     monkeypatch.setattr(engine.runner.session, "execute", graph)
-    monkeypatch.setattr(engine, "_plan_step", observed_plan)
-    monkeypatch.setattr(engine, "_publish", observed_publish)
+    monkeypatch.setattr(StepPhases, "prepare", observed_prepare)
+    monkeypatch.setattr(StepPhases, "publish", observed_publish)
     engine.add_request("r", random_prompt(5, seed=1), greedy(max_tokens=8))
     while engine.has_unfinished_requests():
         engine.step()
-    # Each graph ended only after the step before it was told and the step behind it planned.
+    # Each graph ended only after the step before it was told and the step behind it prepared.
     assert waits == [True] * 16
 
 
@@ -164,11 +166,12 @@ def test_an_end_found_late_costs_one_row_and_nothing_else(
         steps: list[StepRecord] = []
         one.engine.scheduler.reset_prefix_cache()
         one.engine.on_step = steps.append
-        before = one.engine.eos_token_ids
+        sampler = one.engine.runner.sampler
+        before = sampler.eos_token_ids
         if ending == "eos":
-            one.engine.eos_token_ids = (*before, plain.token_ids[5])
+            sampler.eos_token_ids = (*before, plain.token_ids[5])
         output = one.generate([prompt], params)[0].outputs
-        one.engine.eos_token_ids = before
+        sampler.eos_token_ids = before
         one.engine.on_step = lambda _: None
         return output, sum(step.num_tokens for step in steps)
 
@@ -193,7 +196,7 @@ def test_an_aborted_request_gives_back_its_blocks_while_its_step_runs(
     for _ in range(4):
         engine.step()
     (output,) = engine.abort_requests(["a"])
-    assert engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert engine.scheduler.kv_cache_manager.num_free_blocks == 64
     expected = tokens(sync_llm, prompt, greedy(max_tokens=30))
     assert output.outputs[0].token_ids == expected[:2]
     assert tokens(llm, prompt, greedy(max_tokens=30)) == expected
@@ -233,7 +236,7 @@ def test_a_request_whose_logits_are_no_numbers_fails_alone(
     assert bad.error is not None and "logits" in bad.error
 
 
-@pytest.mark.parametrize("name", ["_plan_step", "_execute_step", "_publish", "_complete"])
+@pytest.mark.parametrize("name", ["schedule", "prepare", "execute", "sample", "update", "publish"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ArtifactError("a graph failed")])
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_after_an_exception_in_a_step_the_engine_is_empty_and_right(
@@ -243,11 +246,11 @@ def test_after_an_exception_in_a_step_the_engine_is_empty_and_right(
     prompts = [random_prompt(n, seed=n) for n in (3, 20, 33)]
     expected = [o.outputs for o in one.generate(prompts, greedy(max_tokens=6))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(one.engine, name, failing_at(4, getattr(one.engine, name), error))
+        patch.setattr(StepPhases, name, failing_at(4, getattr(StepPhases, name), error))
         with pytest.raises(type(error)):
             one.generate(prompts, greedy(max_tokens=6))
     assert not one.engine.has_unfinished_requests()
-    assert one.engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert one.engine.scheduler.kv_cache_manager.num_free_blocks == 64
     assert [o.outputs for o in one.generate(prompts, greedy(max_tokens=6))] == expected
 
 

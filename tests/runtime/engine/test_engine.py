@@ -71,7 +71,7 @@ def test_a_refused_prompt_takes_back_the_others_of_its_call(llm: LLM) -> None:
     with pytest.raises(RequestError):
         llm.generate([[1, 2], [3] * 64], greedy())
     assert not llm.engine.has_unfinished_requests()
-    assert llm.engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert llm.engine.scheduler.kv_cache_manager.num_free_blocks == 64
 
 
 @pytest.mark.parametrize("token_id", [-1, 272, 10**12])
@@ -126,13 +126,13 @@ def test_a_stop_token_ends_the_output_and_is_not_text(llm: LLM, reference: Any) 
 def test_end_of_sequence_from_any_source_ends_the_output(llm: LLM, reference: Any) -> None:
     prompt = random_prompt(5, seed=9)
     tokens = reference_tokens(reference, prompt, 6)
-    engine = llm.engine
-    before = engine.eos_token_ids
-    engine.eos_token_ids = (*before, tokens[2])
+    sampler = llm.engine.runner.sampler
+    before = sampler.eos_token_ids
+    sampler.eos_token_ids = (*before, tokens[2])
     try:
         output = llm.generate([prompt], SamplingParams(temperature=0, max_tokens=6))[0].outputs[0]
     finally:
-        engine.eos_token_ids = before
+        sampler.eos_token_ids = before
     assert list(output.token_ids) == tokens[: tokens.index(tokens[2]) + 1]
     assert (output.finish_reason, output.stop_reason) == ("stop", None)
 
@@ -201,5 +201,5 @@ def test_an_aborted_request_gives_back_its_blocks(llm: LLM) -> None:
     engine.step()
     (output,) = engine.abort_requests(["a"])
     assert output.outputs[0].finish_reason == "abort"
-    assert engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert engine.scheduler.kv_cache_manager.num_free_blocks == 64
     assert engine.abort_requests(["a"]) == []

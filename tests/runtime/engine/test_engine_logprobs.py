@@ -266,4 +266,4 @@ def test_an_aborted_prompt_has_no_log_probabilities_yet(llama_case: Case) -> Non
     engine.step()
     (output,) = engine.abort_requests(["r"])
     assert (output.prompt_logprobs, output.outputs[0].logprobs) == (None, ())
-    assert engine.scheduler.kv_cache_manager.free_blocks == 64
+    assert engine.scheduler.kv_cache_manager.num_free_blocks == 64

@@ -70,4 +70,4 @@ def test_a_warm_prefix_cache_changes_nothing(case: Case) -> None:
 def test_all_blocks_are_free_when_nothing_runs(case: Case) -> None:
     generated(case.llm, case.prompts[:5])
     kv = case.llm.engine.scheduler.kv_cache_manager
-    assert kv.free_blocks == case.llm.engine.artifact.manifest.settings.num_blocks - 1
+    assert kv.num_free_blocks == case.llm.engine.artifact.manifest.settings.num_blocks - 1

@@ -24,7 +24,7 @@ from neuron_llm.backends.graph.inputs import GraphInputs
 from neuron_llm.runtime.engine.async_engine import AsyncEngine
 from neuron_llm.runtime.engine.graph_thread import GraphThread, HandedOver
 from neuron_llm.runtime.engine.options import EngineOptions
-from neuron_llm.runtime.planned_step import ExecutedStep
+from neuron_llm.runtime.engine.step import SampledStep
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +71,9 @@ def test_steps_that_an_interrupt_leaves_in_the_thread_share_no_inputs_with_later
         engine.add_request(f"stale {index}", prompt, params)
     engine.step()
     assert engine._in_flight is not None
-    interrupted = HandedOver[ExecutedStep](interrupt)
+    interrupted = HandedOver[SampledStep](interrupt)
     interrupted.run()
-    engine._in_flight = replace(engine._in_flight, executed=interrupted)
+    engine._in_flight = replace(engine._in_flight, sampled=interrupted)
     with pytest.raises(KeyboardInterrupt):
         engine.step()
     # One prefill is held and another waits behind it. The next is of the same graph.

@@ -15,11 +15,12 @@ from tiny_models import random_prompt
 from neuron_llm import SamplingParams
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.errors import RequestError
-from neuron_llm.runtime.engine import engine as engine_module
+from neuron_llm.runtime.engine import live_requests
 from neuron_llm.runtime.engine.async_engine import AsyncEngine
 from neuron_llm.runtime.engine.engine import Engine
 from neuron_llm.runtime.engine.loading import load_engine
-from neuron_llm.runtime.engine.observer import NoObserver
+from neuron_llm.runtime.engine.phases import StepPhases
+from neuron_llm.runtime.watch.observer import NoObserver
 
 PARAMS = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 PROMPTS = {f"r{length}": random_prompt(length, seed=length) for length in (3, 20, 33)}
@@ -52,7 +53,8 @@ def loaded(
 
 @pytest.fixture
 def engine(loaded: Engine) -> Engine:
-    loaded._observer = Lives()
+    lives(loaded).begun.clear()
+    lives(loaded).reasons.clear()
     return loaded
 
 
@@ -93,9 +95,9 @@ def interrupted_at(count: int, function: Callable[..., Any]) -> Callable[..., An
 
 def check_empty_and_right(engine: Engine, expected: dict[str, tuple[int, ...]]) -> None:
     assert not engine.scheduler.requests
-    assert not engine._live and not engine.runner.sampling_states
+    assert not engine.requests._live and not engine.runner.sampling_states
     kv = engine.scheduler.kv_cache_manager
-    assert kv.free_blocks == kv.block_pool.num_usable_blocks
+    assert kv.num_free_blocks == kv.block_pool.num_usable_blocks
     assert not lives(engine).begun
     assert run(engine) == expected
 
@@ -108,7 +110,7 @@ def test_after_an_interrupt_while_a_request_is_added_the_engine_is_empty_and_rig
     target, name = {
         "scheduler": (engine.scheduler, "add_request"),
         "runner": (engine.runner, "add_sampling"),
-        "detokenizer": (engine_module, "IncrementalDetokenizer"),
+        "detokenizer": (live_requests, "IncrementalDetokenizer"),
         "observer": (engine._observer, "on_request_added"),
     }[where]
     with monkeypatch.context() as patch:
@@ -127,7 +129,7 @@ def test_after_an_interrupt_while_requests_are_aborted_the_engine_is_empty_and_r
     for _ in range(num_steps):
         engine.step()
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_end", interrupted_at(1, engine._end))
+        patch.setattr(engine.requests, "_end", interrupted_at(1, engine.requests._end))
         with pytest.raises(KeyboardInterrupt):
             engine.abort_requests(["r3", "r20"])
     check_empty_and_right(engine, expected)
@@ -160,7 +162,7 @@ def test_requests_that_an_interrupted_step_forgets_are_told_to_have_ended(
     lives(engine).reasons.clear()
     add_all(engine)
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_complete", interrupted_at(3, engine._complete))
+        patch.setattr(StepPhases, "publish", interrupted_at(3, StepPhases.publish))
         with pytest.raises(KeyboardInterrupt):
             while True:
                 engine.step()

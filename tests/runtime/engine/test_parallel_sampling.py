@@ -50,7 +50,7 @@ def llm(loaded: LLM) -> Iterator[LLM]:
         assert loaded.engine.step() == []
     kv = loaded.engine.scheduler.kv_cache_manager
     kv.check_integrity()
-    assert kv.free_blocks == 64
+    assert kv.num_free_blocks == 64
 
 
 def run_to_end(engine: Engine) -> dict[str, RequestOutput]:
@@ -166,7 +166,7 @@ def test_an_abort_keeps_completions_that_have_ended(llm: LLM) -> None:
     whole = llm.generate([[1, 2, 3]], params)[0].outputs
     engine.add_request("r", [1, 2, 3], params)
     shortest = min(len(completion.token_ids) for completion in whole)
-    while engine.scheduler.get_num_unfinished_requests() == 4:
+    while len(engine.scheduler.requests) == 4:
         engine.step()
     (output,) = engine.abort_requests(["r"])
     ended = [c for c in output.outputs if c.finish_reason == "stop"]
@@ -184,7 +184,7 @@ def test_an_id_belongs_to_one_request_at_a_time(llm: LLM) -> None:
         with pytest.raises(RequestError, match=f"has the id `{request_id}`") as raised:
             engine.add_request(request_id, [1, 2], sampled(n=n, seed=1))
         assert raised.value.code == "duplicate_request_id"
-    assert engine.scheduler.get_num_unfinished_requests() == 4
+    assert len(engine.scheduler.requests) == 4
     assert set(run_to_end(engine)) == {"r", "one", "0_one"}
     engine.add_request("r", [1, 2], sampled(n=3, seed=1))
     assert len(run_to_end(engine)["r"].outputs) == 3
@@ -200,7 +200,7 @@ def test_ids_that_look_like_completions_of_others_are_anyones(llm: LLM, order: l
     alone = {i: llm.generate([[1, 2, 3]], params[i])[0].outputs for i in order}
     for request_id in order:
         engine.add_request(request_id, [1, 2, 3], params[request_id])
-    assert engine.scheduler.get_num_unfinished_requests() == sum(USER_IDS.values())
+    assert len(engine.scheduler.requests) == sum(USER_IDS.values())
     results = run_to_end(engine)
     assert {i: results[i].outputs for i in order} == alone
     assert all(results[i].request_id == i for i in order)
@@ -261,7 +261,7 @@ def test_after_an_exception_every_id_is_free_again(
     engine = llm.engine
     engine.add_request("r", [1, 2], sampled(n=3, seed=1))
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_plan_step", lambda: 1 / 0)
+        patch.setattr(engine.scheduler, "schedule", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             engine.step()
     engine.add_request("r", [1, 2], sampled(n=2, seed=1))

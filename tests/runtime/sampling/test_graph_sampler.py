@@ -109,10 +109,11 @@ def test_a_token_that_does_not_exist_fails_its_request_alone(token_id: int) -> N
     run.step(2)
     sampled = run.step(3, token_id, 0, 0)
     assert sampled.output.sampled_token_ids == [[3], []]
-    ((row, error),) = sampled.failures
-    assert row.req_id == "b"
+    (failure,) = sampled.failures
+    assert failure.row.req_id == "b"
     message = f"the graph gave `b` token {token_id}, outside the vocabulary (0 to 99)"
-    assert error.message == message and "`--no-verify`" in (error.hint or "")
+    assert failure.error.message == message
+    assert "`--no-verify`" in (failure.error.hint or "")
 
 
 def test_no_state_changes_when_a_token_is_refused() -> None:

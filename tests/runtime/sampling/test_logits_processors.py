@@ -203,11 +203,11 @@ def test_a_bias_comes_before_the_repetition_penalty_and_that_before_the_others()
         frequency_penalty=1.0,
         presence_penalty=0.5,
     )
-    state = sampler.new_state("r", params, [0])
+    state = sampler.new_state("r", params, prompt_token_ids=[0])
     state.add(0)
     # (-1 + 3) / 2 - 1 - 0.5 = -0.5. In another order it would be -2.25, 2, or more.
     for other, expected in ((-0.51, 0), (-0.49, 1)):
-        copy = sampler.new_state("r", params, [0])
+        copy = sampler.new_state("r", params, prompt_token_ids=[0])
         copy.add(0)
         assert sampler.sample(torch.tensor([[-1.0, other]]), [copy]) == [expected]
 

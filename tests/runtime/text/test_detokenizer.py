@@ -48,7 +48,8 @@ def detokenize(
     params = SamplingParams(**{"max_tokens": None, **fields})
     detokenizer = IncrementalDetokenizer(tokenizer, prompt, params)
     pieces = [detokenizer.push(token_id) for token_id in output]
-    pieces.append(detokenizer.finish())
+    assert tokenizer.eos_token_id is not None
+    pieces.append(detokenizer.finish(ending_token_id=tokenizer.eos_token_id))
     assert detokenizer.text == "".join(pieces)
     return pieces, detokenizer
 

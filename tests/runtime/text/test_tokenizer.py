@@ -35,7 +35,7 @@ def test_a_loaded_tokenizer_knows_its_special_tokens(tmp_path: Path) -> None:
     tokenizer = load(tmp_path, adds_bos=True, chat_template=CHAT_TEMPLATE)
     assert tokenizer.bos_token_id == special_id(tokenizer, BOS)
     assert tokenizer.eos_token_id == special_id(tokenizer, EOS)
-    assert tokenizer.vocab_size == 256 + 6 + 3
+    assert tokenizer.backend.get_vocab_size() == 256 + 6 + 3
     assert tokenizer.adds_bos and tokenizer.has_chat_template
 
 

@@ -13,8 +13,8 @@ from neuron_llm.scheduler.policy.admission import KVAdmission, check_request, wo
 class FakeKV:
     """A KV cache that answers what it is told to."""
 
-    def __init__(self, free_blocks: int, held: int = 0, in_use: int = 0) -> None:
-        self.free_blocks = free_blocks
+    def __init__(self, num_free_blocks: int, held: int = 0, in_use: int = 0) -> None:
+        self.num_free_blocks = num_free_blocks
         self.held = held
         self.in_use = in_use
 
@@ -81,7 +81,7 @@ def test_a_request_that_fills_the_whole_pool_is_accepted() -> None:
 )
 def test_the_null_block_is_not_room_for_a_request(num_blocks: int, max_concurrent: int) -> None:
     config = make_config(num_blocks=num_blocks, kv_admission="max_model_len")
-    admission = KVAdmission(config, FakeKV(free_blocks=0))
+    admission = KVAdmission(config, FakeKV(num_free_blocks=0))
     assert admission.max_concurrent == max_concurrent
     running = [make_request(f"r{i}") for i in range(max_concurrent)]
     assert admission.has_room(make_request("new"), running[:-1])
@@ -92,11 +92,11 @@ def test_the_null_block_is_not_room_for_a_request(num_blocks: int, max_concurren
 def test_room_for_no_request_is_an_error_at_start(num_blocks: int) -> None:
     config = make_config(num_blocks=num_blocks, kv_admission="max_model_len")
     with pytest.raises(ConfigError, match="17 blocks are needed"):
-        KVAdmission(config, FakeKV(free_blocks=num_blocks - 1))
+        KVAdmission(config, FakeKV(num_free_blocks=num_blocks - 1))
 
 
 def test_reserving_serves_short_requests_where_the_longest_does_not_fit() -> None:
-    admission = KVAdmission(make_config(num_blocks=9), FakeKV(free_blocks=8))
+    admission = KVAdmission(make_config(num_blocks=9), FakeKV(num_free_blocks=8))
     assert admission.has_room(make_request(prompt_len=30, max_tokens=3), [])
 
 
@@ -104,12 +104,12 @@ def test_reserving_serves_short_requests_where_the_longest_does_not_fit() -> Non
     ("kv", "has_room"),
     [
         # The running one needs 5 blocks and holds 2, the new one needs 3.
-        ({"free_blocks": 6, "held": 2}, True),
-        ({"free_blocks": 5, "held": 2}, False),
-        ({"free_blocks": 5, "held": 3}, True),
-        ({"free_blocks": 5, "held": 2, "in_use": 1}, True),
-        ({"free_blocks": 4, "held": 2, "in_use": 1}, False),
-        ({"free_blocks": 4, "held": 2, "in_use": 2}, True),
+        ({"num_free_blocks": 6, "held": 2}, True),
+        ({"num_free_blocks": 5, "held": 2}, False),
+        ({"num_free_blocks": 5, "held": 3}, True),
+        ({"num_free_blocks": 5, "held": 2, "in_use": 1}, True),
+        ({"num_free_blocks": 4, "held": 2, "in_use": 1}, False),
+        ({"num_free_blocks": 4, "held": 2, "in_use": 2}, True),
     ],
 )
 def test_reserving_counts_what_running_requests_may_still_need(
@@ -126,10 +126,10 @@ def test_reserving_counts_what_running_requests_may_still_need(
 def test_the_explanation_holds_the_numbers() -> None:
     running = [make_request("a", prompt_len=10, max_tokens=11)]
     request = make_request("b", prompt_len=10, max_tokens=3)
-    reserve = KVAdmission(make_config(), FakeKV(free_blocks=4, held=2, in_use=1))
+    reserve = KVAdmission(make_config(), FakeKV(num_free_blocks=4, held=2, in_use=1))
     assert reserve.explain(request, running) == (
         "3 blocks needed, 1 of them shared, 4 free, 3 promised to running requests"
     )
     config = make_config(num_blocks=17, kv_admission="max_model_len")
-    bound = KVAdmission(config, FakeKV(free_blocks=4))
+    bound = KVAdmission(config, FakeKV(num_free_blocks=4))
     assert bound.explain(request, running) == "1 running, room for 1 of `max_model_len`"

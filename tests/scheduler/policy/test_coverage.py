@@ -27,6 +27,15 @@ def bucket_set(tokens: list[int], seqs: list[int], contexts: list[int]) -> Bucke
     )
 
 
+def shapes_of(*, chunk: int, seqs: int, context: int) -> ReachableShapes:
+    return ReachableShapes(
+        max_prompt_tokens=context,
+        max_chunk_tokens=chunk,
+        max_decode_seqs=seqs,
+        max_context_tokens=context,
+    )
+
+
 def test_shapes_of_a_request_that_reserves_what_it_needs() -> None:
     shapes = reachable_shapes(
         max_model_len=64,
@@ -108,17 +117,18 @@ def test_default_ladders() -> None:
 
 
 def test_full_set_covers_everything() -> None:
-    shapes = ReachableShapes(63, 16, 4, 63)
+    shapes = shapes_of(chunk=16, seqs=4, context=63)
     assert check_coverage(bucket_set([8, 16], [1, 2, 4], [64]), shapes) == ()
 
 
 def test_gaps_are_named() -> None:
-    shapes = ReachableShapes(63, 16, 4, 63)
+    shapes = shapes_of(chunk=16, seqs=4, context=63)
     assert check_coverage(bucket_set([8], [1, 2, 4], [64]), shapes) == (
         "a prefill step of 9 tokens has no bucket (largest: 8)",
         "a prefill step of 16 tokens has no bucket (largest: 8)",
     )
-    assert check_coverage(bucket_set([16], [1, 2], [32]), ReachableShapes(63, 16, 2, 33)) == (
+    shapes = shapes_of(chunk=16, seqs=2, context=33)
+    assert check_coverage(bucket_set([16], [1, 2], [32]), shapes) == (
         "a decode step of 1 requests with up to 33 tokens of context has no bucket"
         " (largest: 2 requests, 32 tokens)",
         "a decode step of 2 requests with up to 33 tokens of context has no bucket"
@@ -127,7 +137,7 @@ def test_gaps_are_named() -> None:
 
 
 def test_empty_set_covers_nothing() -> None:
-    assert check_coverage(BucketSet((), ()), ReachableShapes(1, 1, 1, 2)) == (
+    assert check_coverage(BucketSet((), ()), shapes_of(chunk=1, seqs=1, context=2)) == (
         "a prefill step of 1 tokens has no bucket (largest: 0)",
         "a decode step of 1 requests with up to 1 tokens of context has no bucket"
         " (largest: 0 requests, 0 tokens)",
@@ -155,11 +165,10 @@ _LADDER = st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True).map(
     _LADDER,
     _LADDER,
     st.builds(
-        ReachableShapes,
-        st.integers(1, 45),
-        st.integers(1, 45),
-        st.integers(1, 45),
-        st.integers(2, 45),
+        shapes_of,
+        chunk=st.integers(1, 45),
+        seqs=st.integers(1, 45),
+        context=st.integers(2, 45),
     ),
 )
 def test_verdict_equals_looking_at_every_shape_there_is(

@@ -59,7 +59,7 @@ def test_no_number_of_blocks_stalls_requests_that_fill_them(
     )
     add_requests(scheduler, *(make_request(f"r{i}", 30 + i, max_tokens=64) for i in range(6)))
     assert len(ends(run_to_end(scheduler))) == 6
-    assert scheduler.kv_cache_manager.free_blocks == num_blocks - 1
+    assert scheduler.kv_cache_manager.num_free_blocks == num_blocks - 1
 
 
 def test_a_request_starts_exactly_when_its_worst_case_fits() -> None:

@@ -98,12 +98,17 @@ class JudgedVllm:
             EngineCoreOutput(
                 output.request_id,
                 output.new_token_ids,
-                None if output.finish_reason is None else FinishReason(str(output.finish_reason)),
-                output.stop_reason,
+                finish_reason=to_our_reason(output.finish_reason),
+                stop_reason=output.stop_reason,
             )
             for outputs in by_client.values()
             for output in outputs.outputs
         ]
+
+
+def to_our_reason(theirs: Any) -> FinishReason | None:
+    # Not by its truth: "stop" is number 0.
+    return None if theirs is None else FinishReason(str(theirs))
 
 
 def to_our_output(theirs: Any) -> SchedulerOutput:
@@ -112,7 +117,10 @@ def to_our_output(theirs: Any) -> SchedulerOutput:
     return SchedulerOutput(
         scheduled_new_reqs=[
             NewRequestData(
-                new.req_id, new.prompt_token_ids, list(new.block_ids[0]), new.num_computed_tokens
+                req_id=new.req_id,
+                prompt_token_ids=new.prompt_token_ids,
+                block_ids=list(new.block_ids[0]),
+                num_computed_tokens=new.num_computed_tokens,
             )
             for new in theirs.scheduled_new_reqs
         ],

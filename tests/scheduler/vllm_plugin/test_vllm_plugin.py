@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
+from test_padded_counts import assert_apart
 from vllm_factory import interface
 from vllm_loop import Loop
 
@@ -41,6 +42,18 @@ def test_the_padded_sizes_are_set_and_reach_a_worker_process(scheduler_class: An
     output = loop.scheduler.schedule()
     assert output.num_scheduled_tokens_padded == output.num_scheduled_tokens == {"a": 1}
     assert loop.scheduler.total_padding_tokens == 3
+
+
+@pytest.mark.parametrize("scheduler_class", BOTH_CLASSES)
+def test_counts_and_padded_sizes_are_two_dicts(scheduler_class: Any) -> None:
+    loop = Loop(scheduler_class)
+    loop.add("a", 8)
+    loop.add("b", 5)
+    for _ in range(4):
+        output = loop.scheduler.schedule()
+        assert_apart(output)
+        loop.finish(output)
+    assert loop.scheduler.state is SchedulerState.ACTIVE_DECODE
 
 
 def test_running_stays_in_order_of_admission(loop: Loop) -> None:
@@ -114,9 +127,9 @@ def test_queues_and_limits_are_restored_when_vllm_raises(
 class MixesPhases(NeuronScheduler):
     is_mixing = False
 
-    def _separate_phases(self) -> tuple[list[Any], list[Any], list[Any]]:
-        separated = super()._separate_phases()
-        return ([], self.running, []) if self.is_mixing else separated
+    def _hide_other_phase(self) -> None:
+        if not self.is_mixing:
+            super()._hide_other_phase()
 
 
 def test_a_mixed_batch_is_refused_before_its_counters_move() -> None:

@@ -25,15 +25,14 @@ def test_random_streams_over_vllm_run_as_if_each_request_ran_alone(
 
 
 class MixesPhases(NeuronScheduler):
-    def _separate_phases(self) -> tuple[list[Any], list[Any], list[Any]]:
-        super()._separate_phases()
-        return [], self.running, []
+    def _hide_other_phase(self) -> None:
+        pass
 
 
 class ForgetsHiddenRunning(NeuronScheduler):
-    def _separate_phases(self) -> tuple[list[Any], list[Any], list[Any]]:
-        _, visible, prefill = super()._separate_phases()
-        return [], visible, prefill
+    def _hide_other_phase(self) -> None:
+        super()._hide_other_phase()
+        self._running_holdback = []
 
 
 class AdmitsWithoutReserve(NeuronScheduler):

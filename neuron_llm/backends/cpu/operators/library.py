@@ -79,7 +79,7 @@ def load_library(path: Path) -> OperatorLibrary:
 def library_name(level: IsaLevel, *, compiler_options: Sequence[str] = ()) -> str:
     """Return the name of a level's library without its suffix; a hash of all that it depends on."""
     digest = hashlib.sha256(" ".join([version("torch"), level, *compiler_options]).encode())
-    for source in (Path(__file__), Path(__file__).with_name("isa.py"), *sorted(_CSRC.iterdir())):
+    for source in (Path(__file__), Path(__file__).with_name("isa.py"), *_sources()):
         digest.update(source.name.encode())
         digest.update(source.read_bytes())
     return f"libneuron_llm_operators-{digest.hexdigest()[:16]}"
@@ -121,7 +121,9 @@ def _compile(flags: Sequence[str], target: Path) -> None:
         *(_COMPILER, "-shared", *flags, "-isystem", str(torch / "include")),
         # Graphs find the loaded library by this name.
         f"-Wl,-soname,{target.name}",
-        *("-o", str(target), *map(str, sorted(_CSRC.glob("*.cpp")))),
+        # Files include those of another folder by their names alone; no system header meets them.
+        *("-iquote", str(_CSRC), "-o", str(target)),
+        *(str(source) for source in _sources() if source.suffix == ".cpp"),
         *(f"-L{torch / 'lib'}", "-ltorch_cpu"),
     ]
     try:
@@ -135,6 +137,10 @@ def _compile(flags: Sequence[str], target: Path) -> None:
         raise CompileError(
             f"`{_COMPILER}` could not build the operator library:\n{result.stderr.strip()}"
         )
+
+
+def _sources() -> list[Path]:
+    return sorted(path for path in _CSRC.rglob("*") if path.is_file())
 
 
 def _torch_directory() -> Path:

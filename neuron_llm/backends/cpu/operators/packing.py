@@ -9,16 +9,18 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from neuron_llm.scheduler.block_pool import ceil_div
+
 PANEL = 32
 """Outputs per panel; the last panel is filled up with zeros."""
 
 
 def packed_shape(out_features: int, in_features: int, dtype: torch.dtype) -> tuple[int, ...]:
     """Return the shape of a packed weight: `[panels, inputs, 32]`, or pairs in 16 bits."""
-    panels = -(-out_features // PANEL)
+    panels = ceil_div(out_features, PANEL)
     if dtype == torch.float32:
         return (panels, in_features, PANEL)
-    return (panels, -(-in_features // 2), PANEL, 2)
+    return (panels, ceil_div(in_features, 2), PANEL, 2)
 
 
 def pack_weight(weight: torch.Tensor) -> torch.Tensor:

@@ -15,11 +15,11 @@ from neuron_llm.backends.graph.empty_model import build_model, empty_kv_cache
 from neuron_llm.backends.graph.experts import DENSE_EXPERTS_NAME
 from neuron_llm.backends.graph.inputs import input_shapes
 from neuron_llm.backends.graph.lazy_zeros import lazy_zeros
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.graph.functional_attention import FUNCTIONAL_ATTENTION_NAME
 from neuron_llm.backends.neuron.graph.functional_graph import FunctionalGraph
 from neuron_llm.backends.neuron.graph.torch_releases import core_form
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import GraphSpec
 
 
 def functional_graph(spec: GraphSpec, target: NeuronTarget) -> FunctionalGraph:

@@ -17,15 +17,14 @@ from typing import Any
 import torch
 
 from neuron_llm.backends.graph.inputs import input_shapes
+from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
 from neuron_llm.backends.neuron.graph.binding_table import GRAPH_FILE
-from neuron_llm.backends.neuron.graph.constants import constant_spec, model_tensors
+from neuron_llm.backends.neuron.graph.constants import TracedProgram, constant_spec, model_tensors
 from neuron_llm.backends.neuron.graph.export import example_inputs
 from neuron_llm.backends.neuron.graph.functional_graph import FunctionalGraph
 from neuron_llm.backends.neuron.graph.torch_releases import torchscript
 from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.neuron.trace.buffered_graph import BufferedGraph
-from neuron_llm.backends.neuron.traced_program import TracedProgram
-from neuron_llm.backends.protocol import ConstantSpec, GraphSpec
 from neuron_llm.errors import CompileError
 
 HLO_NAME = "traced"

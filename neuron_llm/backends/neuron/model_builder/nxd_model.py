@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.graph.binding_table import GRAPH_FILE, read_binding_table
 from neuron_llm.backends.neuron.graph.export import functional_graph, zero_kv_caches
 from neuron_llm.backends.neuron.graph.torch_releases import torchscript
@@ -19,7 +20,6 @@ from neuron_llm.backends.neuron.model_builder.model_builder import (
 )
 from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.neuron.trace.buffered_graph import BufferedGraph
-from neuron_llm.backends.protocol import GraphSpec
 from neuron_llm.errors import CompileError
 
 

@@ -1,4 +1,7 @@
-"""Every graph is static before a compiler sees it; whatever is not is refused by its name."""
+"""Graphs are static before a compiler sees them; whatever is not is refused by its name.
+
+One of every kind is exported here, every family in `tests/prove/test_families.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +9,27 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from families import FAMILIES
-from tiny_families import MAX_MODEL_LEN, PREFILL, graph_spec
+from static_families import DECODE, KINDS, exported_graph
+from tiny_families import PREFILL
 
 from neuron_llm.backends.neuron.graph.allowed_operators import ALLOWED_OPERATORS
-from neuron_llm.backends.neuron.graph.export import (
-    example_inputs,
-    export_function,
-    functional_graph,
-    zero_kv_caches,
-)
+from neuron_llm.backends.neuron.graph.export import export_function
 from neuron_llm.backends.neuron.graph.static_graph import operators, require_static, static_faults
-from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.errors import CompileError
-from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
-
-DECODE = DecodeBucket(4, MAX_MODEL_LEN)
-GREEDY_IN_SEGMENTS = NeuronTarget("trn2", 2, kv_segment_size_buckets=(24,), samples_greedily=True)
+from neuron_llm.scheduler.buckets import Bucket
 
 
-def exported(
-    family: str, bucket: Bucket, target: NeuronTarget, dtype: str = "float32"
-) -> torch.export.ExportedProgram:
-    spec = graph_spec(family, bucket, dtype)
-    graph = functional_graph(spec, target)
-    return export_function(graph, (*example_inputs(spec), *zero_kv_caches(spec, graph.model)))
-
-
-@pytest.mark.parametrize("bucket", [PREFILL, DECODE], ids=lambda bucket: bucket.name)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_is_static(family: str, bucket: Bucket) -> None:
-    program = exported(family, bucket, GREEDY_IN_SEGMENTS, "bfloat16")
-    assert static_faults(program) == []
+@pytest.mark.parametrize(
+    ("family", "bucket"), KINDS, ids=[f"{family}-{bucket.name}" for family, bucket in KINDS]
+)
+def test_every_kind_of_graph_is_static(family: str, bucket: Bucket) -> None:
+    assert static_faults(exported_graph(family, bucket)) == []
 
 
 def test_no_operator_is_allowed_that_no_family_needs() -> None:
-    needed: set[str] = set()
-    # Between them these have every kind of operator.
-    for family in ("gemma2", "gpt-oss", "qwen3-moe", "llama-llama3-rope"):
-        needed |= operators(exported(family, PREFILL, GREEDY_IN_SEGMENTS, "bfloat16"))
-    assert needed == ALLOWED_OPERATORS
+    # Between them these two have every operator.
+    needed = [("gemma2", PREFILL), ("gpt-oss", DECODE)]
+    assert set().union(*(operators(exported_graph(*kind)) for kind in needed)) == ALLOWED_OPERATORS
 
 
 class Function(torch.nn.Module):

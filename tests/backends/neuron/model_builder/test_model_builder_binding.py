@@ -8,12 +8,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from graph_mistakes import compute_in_float64, index_with_int64, write_in_place
-from neuron_doubles import BUCKETS, FAMILY, build_graph, build_graphs, use_doubles
-from tiny_families import BLOCK_SIZE, MAX_MODEL_LEN, InPlaceSession, generate, graph_spec
+from neuron_doubles import (
+    BUCKETS,
+    FAMILY,
+    build_graph,
+    build_graphs,
+    shallow_spec,
+    use_doubles,
+)
+from tiny_families import (
+    BLOCK_SIZE,
+    MAX_MODEL_LEN,
+    PREFILL,
+    InPlaceSession,
+    generate,
+    graph_spec,
+)
 from tiny_models import random_prompt
 
 from neuron_llm.backends.build.files import read_built_graph
@@ -28,7 +43,6 @@ from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.neuron.trace.buffered_graph import BufferedGraph
 from neuron_llm.backends.protocol import BuildEvent, CompileJob, LoadJob
 from neuron_llm.errors import ArtifactError, CompileError
-from neuron_llm.scheduler.buckets import DecodeBucket, PrefillBucket
 
 TARGET = NeuronTarget("trn2", 2, binding="model_builder")
 PROMPTS = [random_prompt(length, seed=length) for length in (3, 9, 21)]
@@ -57,14 +71,6 @@ def test_tokens_are_those_of_the_cpu_backend(
     chunk: int | None, job: LoadJob, expected: list[list[int]]
 ) -> None:
     assert tokens_of(job, chunk) == expected
-
-
-def test_graphs_that_sample_give_the_same_tokens(
-    tmp_path: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_doubles(monkeypatch)
-    sampling = build_graphs(tmp_path, replace(TARGET, samples_greedily=True))
-    assert tokens_of(sampling) == expected
 
 
 def test_the_cache_can_be_looked_into_from_the_host_and_nothing_is_counted(
@@ -114,23 +120,24 @@ def test_a_step_that_is_left_out_when_loading_is_noticed(
         tokens_of(job)
 
 
-def test_a_call_that_does_not_name_its_bucket_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_doubles(monkeypatch)
-    # One token of one request: a prefill's inputs and a decode's have the same shapes.
-    alike = (PrefillBucket(1), DecodeBucket(1, MAX_MODEL_LEN))
-    session = ModelBuilderSession(build_graphs(tmp_path, TARGET, alike))
-    inputs = empty_inputs(alike[0], max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE)
-    session.execute(alike[0], inputs)
+def test_every_call_names_its_bucket(job: LoadJob, monkeypatch: pytest.MonkeyPatch) -> None:
     from neuronx_distributed import NxDModel
 
+    named: list[str | None] = []
     forward = NxDModel.forward
-    monkeypatch.setattr(
-        NxDModel, "forward", lambda self, model_name, **options: forward(self, **options)
-    )
-    with pytest.raises(RuntimeError, match="2 models have these shapes"):
-        session.execute(alike[0], inputs)
+
+    def noted(self: Any, *, model_name: str | None = None, **options: Any) -> Any:
+        named.append(model_name)
+        return forward(self, model_name=model_name, **options)
+
+    monkeypatch.setattr(NxDModel, "forward", noted)
+    session = ModelBuilderSession(job)
+    # Of one token of one request, a prefill's inputs and a decode's have the same shapes: without
+    # a name the double refuses the call (`test_model_builder_double.py`).
+    for bucket in BUCKETS:
+        inputs = empty_inputs(bucket, max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE)
+        session.execute(bucket, inputs)
+    assert named == [bucket.name for bucket in BUCKETS]
 
 
 # Mistakes of the compiling half.
@@ -181,7 +188,7 @@ def test_a_mistake_in_compiling_is_refused(
     use_doubles(monkeypatch)
     mistake(monkeypatch)
     with pytest.raises(RuntimeError, match=message):
-        build_graph(tmp_path, graph_spec(FAMILY, BUCKETS[1]), TARGET)
+        build_graph(tmp_path, shallow_spec(BUCKETS[1]), TARGET)
 
 
 def test_keys_and_values_that_change_places_give_other_tokens(
@@ -197,7 +204,11 @@ def test_keys_and_values_that_change_places_give_other_tokens(
         return result
 
     monkeypatch.setattr(BufferedGraph, "forward", swapped)
-    assert tokens_of(build_graphs(tmp_path, TARGET)) != expected
+    session = ModelBuilderSession(build_graphs(tmp_path, TARGET, [PREFILL]))
+    with torchscript(), torch.inference_mode():
+        # The second chunk of a prompt reads what the first has written.
+        first_tokens = generate(session, PROMPTS, 1, chunk=5)
+    assert first_tokens != [tokens[:1] for tokens in expected]
 
 
 def copied(job: LoadJob, directory: Path) -> list[Path]:
@@ -226,8 +237,8 @@ def test_a_bucket_that_is_traced_otherwise_now_is_named(
     table["hlo_sha256"] = {"traced": "0" * 64}
     (directories[1] / BINDING_FILE).write_text(json.dumps(table))
     events: list[BuildEvent] = []
-    compile_job = CompileJob(SPECS, tmp_path / "cache", 1, events.append)
-    built = [read_built_graph(directory) for directory in directories]
+    compile_job = CompileJob(SPECS[1:], tmp_path / "cache", 1, events.append)
+    built = [read_built_graph(directory) for directory in directories[1:]]
     # It happens in another process; what is to be told comes back.
     with pytest.raises(CompileError, match="graph `decode_b4_c64` was compiled of another HLO"):
         shared_model(compile_job, built, TARGET)

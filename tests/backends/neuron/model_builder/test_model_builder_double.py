@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,17 @@ class TakesNothing(torch.nn.Module):
         return torch.zeros(1)
 
 
-@pytest.fixture(autouse=True)
-def doubles(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_doubles(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def doubles() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        use_doubles(monkeypatch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def work_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the compiler works."""
+    return tmp_path_factory.mktemp("work")
 
 
 def inputs(rows: int | None = None) -> dict[str, torch.Tensor]:
@@ -92,16 +101,22 @@ def traced(model: torch.nn.Module, rows: int | None = None) -> Any:
     return trace(model, kwargs=inputs(rows))
 
 
+@cache
+def compiled(rows: int | None, directory: Path) -> tuple[Any, Any]:
+    """Return the trace artifacts of a bucket and what was compiled of them; neither changes."""
+    from neuronx_distributed.trace.model_builder import compile as compile_hlo
+
+    artifacts = traced(Adder(), rows)
+    return artifacts, compile_hlo(artifacts.hlo, artifacts.metaneff, directory, ARGUMENTS)
+
+
 def joined(directory: Path, **rows: int | None) -> Any:
     """Return a model of the buckets that are named, not on the device yet."""
     from neuronx_distributed import NxDModel
-    from neuronx_distributed.trace.model_builder import compile as compile_hlo
 
     model = NxDModel(world_size=1)
     for key, count in rows.items():
-        artifacts = traced(Adder(), count)
-        compiled = compile_hlo(artifacts.hlo, artifacts.metaneff, directory, ARGUMENTS, key)
-        model.add(key, artifacts, compiled)
+        model.add(key, *compiled(count, directory))
     return model
 
 
@@ -111,8 +126,8 @@ def on_device(model: Any) -> Any:
     return model
 
 
-def test_buckets_share_their_state_which_starts_at_zero(tmp_path: Path) -> None:
-    model = on_device(joined(tmp_path, one=None, four=4))
+def test_buckets_share_their_state_which_starts_at_zero(work_dir: Path) -> None:
+    model = on_device(joined(work_dir, one=None, four=4))
     assert model(**inputs()).tolist() == [7, 7, 7]
     assert model(**inputs(4), forward_mode="default")[0].tolist() == [12, 12, 12]
     one = {name: [tensor] for name, tensor in inputs().items()}
@@ -123,10 +138,10 @@ def test_buckets_share_their_state_which_starts_at_zero(tmp_path: Path) -> None:
     assert model(**inputs()).tolist() == [5, 5, 5]
 
 
-def test_a_saved_model_holds_neither_weights_nor_states(tmp_path: Path) -> None:
+def test_a_saved_model_holds_neither_weights_nor_states(work_dir: Path, tmp_path: Path) -> None:
     from neuronx_distributed import NxDModel
 
-    model = on_device(joined(tmp_path, one=None))
+    model = on_device(joined(work_dir, one=None))
     model(**inputs())
     model.save(str(tmp_path / "model.pt"))
     first, second = (NxDModel.load(str(tmp_path / "model.pt")) for _ in range(2))
@@ -137,8 +152,8 @@ def test_a_saved_model_holds_neither_weights_nor_states(tmp_path: Path) -> None:
     assert first.get_neff("one") == model.get_neff("one")
 
 
-def test_an_asynchronous_output_holds_nothing_before_it_is_waited_for(tmp_path: Path) -> None:
-    model = on_device(joined(tmp_path, one=None))
+def test_an_asynchronous_output_holds_nothing_before_it_is_waited_for(work_dir: Path) -> None:
+    model = on_device(joined(work_dir, one=None))
     given = {name: [tensor] for name, tensor in inputs().items()}
     ((first,),) = model(**given, forward_mode="async")
     ((second,),) = model(**given, forward_mode="async")
@@ -213,28 +228,27 @@ def test_a_trace_takes_the_parameters_by_name(options: dict[str, Any], message: 
     ],
 )
 def test_the_compiler_takes_one_text_that_names_a_target(
-    arguments: Any, error: type[Exception], message: str, tmp_path: Path
+    arguments: Any, error: type[Exception], message: str, work_dir: Path, tmp_path: Path
 ) -> None:
     from neuronx_distributed.trace.model_builder import compile as compile_hlo
 
-    artifacts = traced(Adder())
+    artifacts, _ = compiled(None, work_dir)
     with pytest.raises(error, match=message):
         compile_hlo(artifacts.hlo, artifacts.metaneff, tmp_path, arguments)
 
 
-def test_trace_artifacts_cannot_be_stored() -> None:
+def test_trace_artifacts_cannot_be_stored(work_dir: Path) -> None:
+    artifacts, _ = compiled(None, work_dir)
     with pytest.raises(TypeError, match="cannot be stored"):
-        pickle.dumps(traced(Adder()))
+        pickle.dumps(artifacts)
 
 
-def test_a_program_of_another_bucket_is_refused(tmp_path: Path) -> None:
+def test_a_program_of_another_bucket_is_refused(work_dir: Path) -> None:
     from neuronx_distributed import NxDModel
-    from neuronx_distributed.trace.model_builder import compile as compile_hlo
 
-    one, four = traced(Adder()), traced(Adder(), 4)
-    compiled = compile_hlo(four.hlo, four.metaneff, tmp_path, ARGUMENTS)
+    (one, _), (_, neff_of_four) = compiled(None, work_dir), compiled(4, work_dir)
     with pytest.raises(RuntimeError, match="the NEFF of one was compiled of another HLO"):
-        NxDModel(world_size=1).add("one", one, compiled)
+        NxDModel(world_size=1).add("one", one, neff_of_four)
 
 
 @pytest.mark.parametrize(
@@ -277,10 +291,10 @@ def test_a_program_of_another_bucket_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_model_does_not_promise_is_refused(
-    action: Callable[[Any], object], error: type[Exception], message: str, tmp_path: Path
+    action: Callable[[Any], object], error: type[Exception], message: str, work_dir: Path
 ) -> None:
     with pytest.raises(error, match=message):
-        action(joined(tmp_path, one=None, other=None))
+        action(joined(work_dir, one=None, other=None))
 
 
 def test_what_was_not_saved_by_the_package_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from neuron_llm.runtime.engine.step_trace import StepTrace
+from neuron_llm.runtime.watch.step_trace import StepTrace
 
 
 class EngineObserver(Protocol):

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.runtime.engine.step_trace import Span, StepTrace
+from neuron_llm.runtime.watch.step_trace import Span, StepTrace
 from neuron_llm.scheduler.buckets import PrefillBucket
 
 _PROCESS_ID = 1

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-MAX_OUTPUT_BYTES = 2**20
-_CHUNK_BYTES = 2**16
+from neuron_llm.quantities import KIB, MIB
+
+MAX_OUTPUT_BYTES = MIB
+_CHUNK_BYTES = 64 * KIB
 # A process that waits inside a driver cannot be killed; it is left behind after this long.
 _KILL_TIMEOUT_S = 1.0
 

@@ -7,15 +7,16 @@ unknown. From SDK 2.34 on the option is gone, so that a failure here must not be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from neuron_llm.doctor.host import Host
+from neuron_llm.backends.neuron.command import CommandRunner
 
 TIMEOUT_S = 10.0
 # AWS's profile scripts put it on PATH; sudo, systemd and containers do not run them.
-_TOOL = "/opt/aws/neuron/bin/neuron-ls"
+_TOOL = Path("opt", "aws", "neuron", "bin", "neuron-ls")
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,16 @@ class Listing:
     failure: str | None = None
 
 
-def list_devices(host: Host) -> Listing:
-    """Ask `neuron-ls`, for `TIMEOUT_S` seconds at most."""
-    program = find_neuron_ls(host)
+def list_devices(program: str | None, run: CommandRunner) -> Listing:
+    """Ask `neuron-ls`, for `TIMEOUT_S` seconds at most.
+
+    Args:
+        program: what `find_neuron_ls` found.
+        run: runs it.
+    """
     if program is None:
         return Listing(None)
-    result = host.run([program, "--json-output"], TIMEOUT_S)
+    result = run([program, "--json-output"], TIMEOUT_S)
     if not result.is_ok:
         return Listing(program, failure=result.reason)
     devices = parse_listing(result.stdout)
@@ -76,13 +81,18 @@ def list_devices(host: Host) -> Listing:
     return Listing(program, devices)
 
 
-def find_neuron_ls(host: Host) -> str | None:
-    """Return the path of `neuron-ls`, whether or not `PATH` leads to it."""
-    program = host.find_program("neuron-ls")
+def find_neuron_ls(find_program: Callable[[str], str | None], root: Path) -> str | None:
+    """Return the path of `neuron-ls`, whether or not `PATH` leads to it; None without one.
+
+    Args:
+        find_program: looks a name up in `PATH`.
+        root: what stands for `/`.
+    """
+    program = find_program("neuron-ls")
     if program is not None:
         return program
     try:
-        return str(host.path(_TOOL)) if host.path(_TOOL).is_file() else None
+        return str(root / _TOOL) if (root / _TOOL).is_file() else None
     except OSError:
         return None
 

@@ -8,8 +8,8 @@ import pytest
 from step_factory import decode_step, prefill_step
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.runtime.engine.chrome_trace import ChromeTraceWriter
-from neuron_llm.runtime.engine.step_trace import Span, StepTrace, Stopwatch
+from neuron_llm.runtime.watch.chrome_trace import ChromeTraceWriter
+from neuron_llm.runtime.watch.step_trace import Span, StepTrace
 from neuron_llm.scheduler import HoldReason, SchedulerState, SchedulerStats
 from neuron_llm.scheduler.step_record import StepRecord
 
@@ -130,18 +130,6 @@ def test_a_full_disk_stops_the_trace_and_nobody_else() -> None:
         writer.on_request_added("r", 0.0)
     assert writer.failure is not None
     assert writer.failure.strerror == "No space left on device"
-
-
-def test_a_stopwatch_keeps_what_ended_well() -> None:
-    ticks = iter(range(10))
-    stopwatch = Stopwatch(lambda: float(next(ticks)))
-    with stopwatch.time("first"):
-        pass
-    with pytest.raises(ValueError, match="no"), stopwatch.time("second"):
-        raise ValueError("no")
-    with stopwatch.time("third"):
-        pass
-    assert stopwatch.spans == [Span("first", 0.0, 1.0), Span("third", 3.0, 4.0)]
 
 
 def test_stats_are_one_line_that_says_why_somebody_waits() -> None:

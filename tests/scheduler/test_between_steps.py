@@ -1,4 +1,4 @@
-"""A decode of the same requests is decided once, and anew as soon as it could be another step."""
+"""What changes between two steps counts in the next one, whoever changes it and how."""
 
 from __future__ import annotations
 
@@ -6,25 +6,20 @@ from typing import Any
 
 import pytest
 from scheduler_factory import add_requests, make_request, make_scheduler, step
-from streams import BOTH_CLASSES
+from streams import BOTH_CLASSES, run_stream
+from test_mutations import find_fault
 
 from neuron_llm.scheduler import (
     HoldReason,
+    ModelRunnerOutput,
+    NeuronAsyncScheduler,
     NeuronScheduler,
     Request,
     RequestStatus,
-    SchedulerState,
+    SchedulerOutput,
 )
 
 EACH_CLASS = pytest.mark.parametrize("scheduler_class", BOTH_CLASSES)
-
-
-class CountsQuestions(NeuronScheduler):
-    num_questions = 0
-
-    def can_schedule(self, request: Request) -> bool:
-        self.num_questions += 1
-        return super().can_schedule(request)
 
 
 def make_full(scheduler_class: type[Any], **changes: Any) -> Any:
@@ -38,20 +33,32 @@ def make_full(scheduler_class: type[Any], **changes: Any) -> Any:
     return scheduler
 
 
+def remove_ended(scheduler: Any, running: list[Request]) -> None:
+    """Take the requests that have ended out of the list, and let it be `running` again."""
+    for request in [*running]:
+        if request.status.is_finished:
+            running.remove(request)
+    scheduler.running = running
+
+
+def abort_in_place(scheduler: Any, request_id: str) -> None:
+    running = scheduler.running
+    scheduler.finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
+    remove_ended(scheduler, running)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [({}, HoldReason.SLOTS), ({"max_num_seqs": 3, "num_blocks": 22}, HoldReason.KV)],
 )
-def test_a_held_head_is_asked_once_and_again_when_a_request_ends(
+def test_a_held_head_waits_until_a_request_ends(
     changes: dict[str, Any], reason: HoldReason
 ) -> None:
-    scheduler = make_full(CountsQuestions, **changes)
-    num_questions = scheduler.num_questions
+    scheduler = make_full(NeuronScheduler, **changes)
     for _ in range(5):
         assert step(scheduler).num_tokens == {"d0": 1, "d1": 1}
         assert scheduler.last_stats.hold_reason is reason
         assert scheduler.last_stats.num_waiting == 2
-    assert scheduler.num_questions == num_questions
     scheduler.finish_requests("d0", RequestStatus.FINISHED_ABORTED)
     assert step(scheduler).num_tokens == {"w0": 5}
 
@@ -92,7 +99,7 @@ def test_another_head_is_asked_for_itself() -> None:
 
 
 def test_a_head_held_by_an_overridden_can_schedule_is_asked_in_every_step() -> None:
-    class ClosesAndOpens(CountsQuestions):
+    class ClosesAndOpens(NeuronScheduler):
         is_open = True
 
         def can_schedule(self, request: Request) -> bool:
@@ -110,7 +117,7 @@ def test_a_head_held_by_an_overridden_can_schedule_is_asked_in_every_step() -> N
 
 
 @EACH_CLASS
-def test_queues_are_restored_when_a_repeated_decode_fails(scheduler_class: type[Any]) -> None:
+def test_queues_are_restored_when_a_decode_fails(scheduler_class: type[Any]) -> None:
     class Fails(scheduler_class):  # type: ignore[misc]
         is_broken = False
 
@@ -131,20 +138,82 @@ def test_queues_are_restored_when_a_repeated_decode_fails(scheduler_class: type[
     assert step(scheduler).num_tokens == {"d0": 1, "d1": 1}
 
 
-def test_a_step_in_flight_keeps_its_requests_while_others_come_and_go() -> None:
-    scheduler = make_scheduler(NeuronScheduler)
-    add_requests(scheduler, make_request("a", max_tokens=30))
-    step(scheduler)
-    before = scheduler.running
-    scheduler.add_request(make_request("b"))
-    step(scheduler)
-    assert [r.request_id for r in before] == ["a"]
-    assert [r.request_id for r in scheduler.running] == ["a", "b"]
+@EACH_CLASS
+def test_a_request_removed_from_the_list_itself_makes_room(scheduler_class: type[Any]) -> None:
+    scheduler = make_full(scheduler_class)
+    for _ in range(3):
+        assert step(scheduler).num_tokens == {"d0": 1, "d1": 1}
+    running = scheduler.running
+    abort_in_place(scheduler, "d0")
+    assert scheduler.running is running
+    assert [step(scheduler).num_tokens for _ in range(2)] == [{"w0": 5}, {"d1": 1, "w0": 1}]
 
 
-def test_decodes_have_their_counts_as_padded_counts() -> None:
-    scheduler = make_full(NeuronScheduler)
-    output = step(scheduler).scheduled
-    assert output.num_scheduled_tokens_padded == {"d0": 1, "d1": 1}
-    assert scheduler.state is SchedulerState.ACTIVE_DECODE
-    assert scheduler.last_stats.num_padded_tokens == 2
+@EACH_CLASS
+def test_a_step_in_flight_keeps_its_requests_when_one_is_removed_from_the_list(
+    scheduler_class: type[Any],
+) -> None:
+    scheduler = make_full(scheduler_class)
+    output = scheduler.schedule()
+    abort_in_place(scheduler, "d0")
+    result = ModelRunnerOutput(["d0", "d1"], [[7], [8]])
+    outputs = scheduler.update_from_output(output, result)
+    assert [(o.request_id, o.new_token_ids) for o in outputs] == [("d1", [8])]
+    assert step(scheduler).num_tokens == {"w0": 5}
+    scheduler.kv_cache_manager.check_integrity()
+
+
+def changes_in_place(scheduler_class: type[Any]) -> type[Any]:
+    """Return the scheduler with requests that end taken out of the list that `running` was."""
+
+    class ChangesInPlace(scheduler_class):  # type: ignore[misc]
+        def update_from_output(self, *args: Any) -> Any:
+            running = self.running
+            outputs = super().update_from_output(*args)
+            remove_ended(self, running)
+            return outputs
+
+        def finish_requests(self, *args: Any) -> Any:
+            running = self.running
+            ended = super().finish_requests(*args)
+            remove_ended(self, running)
+            return ended
+
+    return ChangesInPlace
+
+
+@EACH_CLASS
+def test_streams_run_as_ever_when_requests_leave_the_list_itself(
+    scheduler_class: type[Any],
+) -> None:
+    for seed in range(150):
+        run_stream(seed, changes_in_place(scheduler_class))
+
+
+class TrustsTheList(changes_in_place(NeuronScheduler)):  # type: ignore[misc]
+    """Does not ask the head of the queue again while `running` is the same list."""
+
+    asked: Any = None
+
+    def _admit_from_holdback(self) -> None:
+        head = self.holdback_queue[0] if self.holdback_queue else None
+        if self.asked and self.running is self.asked[0] and head is self.asked[1]:
+            return
+        super()._admit_from_holdback()
+        self.asked = None if self.waiting else (self.running, head)
+
+
+class SharesTheList(changes_in_place(NeuronAsyncScheduler)):  # type: ignore[misc]
+    """Takes `running` itself for the requests of a step in flight, if all are in it."""
+
+    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
+        super()._update_after_schedule(scheduler_output)
+        if len(self.running) == len(scheduler_output.num_scheduled_tokens):
+            self._in_flight[-1] = scheduler_output, self.running
+
+
+@pytest.mark.parametrize("scheduler_class", [TrustsTheList, SharesTheList])
+def test_a_scheduler_that_takes_the_same_list_for_the_same_requests_is_found(
+    scheduler_class: type[Any],
+) -> None:
+    find_fault(scheduler_class)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neuron_llm.doctor.command import MAX_OUTPUT_BYTES, CommandResult, run_command
+from neuron_llm.backends.neuron.command import MAX_OUTPUT_BYTES, CommandResult, run_command
 
 
 def python(code: str, timeout_s: float = 60) -> CommandResult:

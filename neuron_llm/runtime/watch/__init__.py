@@ -1,0 +1,1 @@
+"""What an engine tells whoever watches it. Knows no torch."""

@@ -1,0 +1,168 @@
+"""The arrows of docs/architecture.md hold in the sources: down, no circles, small rooms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from import_arrows import PACKAGE, between, circles, import_arrows
+from repository import DOCS
+
+MAX_FILES_IN_FOLDER = 16
+# The package's own files: `neuron_llm/__init__.py` hands on what a library user calls.
+GROUND = {"errors", "quantities", "version"}
+
+
+def documented_rooms() -> dict[str, tuple[set[str], list[str]]]:
+    """Return for each room of the page what it may import, and its folders from the lowest up."""
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)/` \|[^|]*\|([^|]*)\|([^|]*)\|$", page, re.MULTILINE)
+    return {
+        room: (set(re.findall(r"`(\w+)`", rooms)), re.findall(r"`([\w/]+)`", folders))
+        for room, rooms, folders in rows
+    }
+
+
+ROOMS = documented_rooms()
+
+
+def forbidden_arrows(
+    arrows: Mapping[str, set[str]], rooms: Mapping[str, tuple[set[str], list[str]]]
+) -> list[str]:
+    """Return every import from a room into another that its row does not name."""
+    found = []
+    for (source, target), imports in between(arrows, 1).items():
+        if source and target and target not in rooms[source][0]:
+            found += imports
+    return found
+
+
+def climbing_arrows(arrows: Mapping[str, set[str]], room: str, folders: list[str]) -> list[str]:
+    """Return every import from a folder of a room into one above it.
+
+    A folder's own files stand on both sides of the folders inside it: a protocol below, a factory
+    above.
+    """
+    floor = {f"{room}/{folder}": index for index, folder in enumerate(folders)}
+    return [
+        line
+        for (source, target), imports in between(arrows, 3).items()
+        if source in floor and target in floor and floor[source] < floor[target]
+        if not target.startswith(f"{source}/") and not source.startswith(f"{target}/")
+        for line in imports
+    ]
+
+
+def wide_folders(package: Path) -> dict[str, int]:
+    """Return the folders with too many files of code, and how many they have."""
+    folders = [package, *(path for path in package.rglob("*") if path.is_dir())]
+    counts = {
+        folder.relative_to(package).as_posix(): sum(
+            path.suffix in (".py", ".cpp", ".h") and path.name != "__init__.py"
+            for path in folder.iterdir()
+        )
+        for folder in folders
+    }
+    return {folder: count for folder, count in counts.items() if count > MAX_FILES_IN_FOLDER}
+
+
+def test_every_room_and_every_folder_stands_in_the_table() -> None:
+    folders = {
+        path.parent.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if path.parent != PACKAGE
+    }
+    assert {folder for folder in folders if "/" not in folder} == set(ROOMS)
+    inner = {f"{room}/{folder}" for room, (_, named) in ROOMS.items() for folder in named}
+    assert inner == {folder for folder in folders if "/" in folder}
+
+
+def test_no_room_imports_what_its_row_does_not_name() -> None:
+    assert forbidden_arrows(import_arrows(), ROOMS) == []
+
+
+def test_the_rows_themselves_run_only_down() -> None:
+    for room, (below, _) in ROOMS.items():
+        assert room not in below
+        for other in below:
+            assert ROOMS[other][0] < below, f"{other} reaches past what {room} may import"
+
+
+def test_the_ground_imports_no_room() -> None:
+    arrows = import_arrows()
+    assert {name for name in arrows if "/" not in name} == {*GROUND, "__init__"}
+    assert all(arrows[name] <= GROUND | {"__init__"} for name in GROUND)
+    assert not any("__init__" in arrows[name] for name in GROUND)
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert circles(import_arrows()) == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_folders_of_a_room_import_only_those_below_them(room: str) -> None:
+    assert climbing_arrows(import_arrows(), room, ROOMS[room][1]) == []
+
+
+def test_no_folder_is_wide() -> None:
+    assert wide_folders(PACKAGE) == {}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package of two rooms: `low`, and `high` with the folders `a` and `b`."""
+    package = tmp_path / "neuron_llm"
+    for folder in ("low", "high", "high/a", "high/b"):
+        (package / folder).mkdir(parents=True)
+        (package / folder / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "low" / "one.py").write_text("import os\n")
+    (package / "high" / "a" / "two.py").write_text("from neuron_llm.low import one\n")
+    (package / "high" / "b" / "three.py").write_text("import neuron_llm.high.a.two\n")
+    return package
+
+
+TWO_ROOMS: dict[str, tuple[set[str], list[str]]] = {
+    "low": (set(), []),
+    "high": ({"low"}, ["a", "b"]),
+}
+
+
+def test_a_sound_package_is_left_alone(package: Path) -> None:
+    arrows = import_arrows(package)
+    assert arrows["high/a/two"] == {"low/one"}
+    assert arrows["high/b/three"] == {"high/a/two"}
+    assert forbidden_arrows(arrows, TWO_ROOMS) == []
+    assert circles(arrows) == []
+    assert climbing_arrows(arrows, "high", ["a", "b"]) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from neuron_llm.high.a.two import thing",
+        "from neuron_llm.high.a import two",
+        "import neuron_llm.high.a.two as other",
+        "def later():\n    from neuron_llm.high.a.two import thing",
+        "if TYPE_CHECKING:\n    from neuron_llm.high.a.two import thing",
+    ],
+)
+def test_an_upward_arrow_is_found_however_it_is_written(package: Path, statement: str) -> None:
+    (package / "low" / "one.py").write_text(statement + "\n")
+    arrows = import_arrows(package)
+    assert forbidden_arrows(arrows, TWO_ROOMS) == ["low/one -> high/a/two"]
+    assert circles(arrows) == [["high/a/two", "low/one"]]
+
+
+def test_a_folder_that_climbs_is_found(package: Path) -> None:
+    (package / "high" / "a" / "four.py").write_text("from neuron_llm.high.b import three\n")
+    climbing = climbing_arrows(import_arrows(package), "high", ["a", "b"])
+    assert climbing == ["high/a/four -> high/b/three"]
+
+
+def test_a_17th_file_is_found(package: Path) -> None:
+    for number in range(MAX_FILES_IN_FOLDER):
+        (package / "low" / f"file_{number}.py").touch()
+    assert wide_folders(package) == {"low": MAX_FILES_IN_FOLDER + 1}
