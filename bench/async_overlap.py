@@ -100,9 +100,9 @@ def compile_default(scratch: Path) -> Path:
         from tiny_models import LLAMA, save_model
 
         model, dtype = save_model(scratch / "tiny", LLAMA), "float32"
-    from neuron_llm.cli.compile import default_cache_dir
-    from neuron_llm.compile.compiler import CompileOptions, compile_artifact
+    from neuron_llm.compile.compiler import compile_artifact
     from neuron_llm.compile.config.file import load_config
+    from neuron_llm.compile.options import CompileOptions, default_cache_dir
     from neuron_llm.compile.plan.plan import plan_compile
 
     config = scratch / f"{model.name}.yaml"

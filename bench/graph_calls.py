@@ -24,9 +24,9 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.backends.graph.inputs import StepTokens, decode_inputs, prefill_inputs
 from neuron_llm.backends.protocol import BuildEvent, Session
-from neuron_llm.cli.compile import default_cache_dir
-from neuron_llm.compile.compiler import CompileOptions, compile_artifact
+from neuron_llm.compile.compiler import compile_artifact
 from neuron_llm.compile.config.file import load_config
+from neuron_llm.compile.options import CompileOptions, default_cache_dir
 from neuron_llm.compile.plan.plan import plan_compile
 from neuron_llm.scheduler import DecodeBucket, PrefillBucket
 

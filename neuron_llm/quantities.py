@@ -1,6 +1,8 @@
-"""Sizes and spans of time: their units, and how people read them. Imports nothing."""
+"""Sizes and spans of time: their units, and how people read and write them."""
 
 from __future__ import annotations
+
+import re
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 BYTE_UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
@@ -9,6 +11,9 @@ SECOND_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 """Seconds of each unit in which a span of time can be given."""
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of one element of weights, activations or KV, by the dtypes that a graph can have."""
+
+# As many digits as the sizes of memory in bytes have, with room to spare.
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 def shown_bytes(num_bytes: int) -> str:
@@ -26,3 +31,9 @@ def shown_span(seconds: float) -> str:
         ((name, length) for name, length in units if name != "w" and seconds >= length), ("s", 1)
     )
     return f"{max(0, int(seconds // length))} {unit}"
+
+
+def whole_number(text: str | None) -> int | None:
+    """Return the number that a text is, white space aside, or None if it is none, as `max`."""
+    match = _WHOLE_NUMBER.fullmatch((text or "").strip())
+    return int(match.group()) if match else None

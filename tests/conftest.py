@@ -171,8 +171,9 @@ def compile_tiny(model: Path, config_text: str, cache_dir: Path, directory: Path
 
     if not hasattr(inductor_config.cpp, "march"):
         pytest.skip("this torch does not compile for the CPU backend")
-    from neuron_llm.compile.compiler import CompileOptions, compile_artifact
+    from neuron_llm.compile.compiler import compile_artifact
     from neuron_llm.compile.config.file import load_config
+    from neuron_llm.compile.options import CompileOptions
     from neuron_llm.compile.plan.plan import plan_compile
 
     config = directory / "tiny.yaml"

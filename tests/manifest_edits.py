@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neuron_llm.artifact.manifest import manifest_id
-from neuron_llm.compile.manifest_checksum import NO_CHECKSUM, sealed
+from neuron_llm.artifact.manifest_entries import NO_CHECKSUM, sealed
 
 
 def edit_manifest(

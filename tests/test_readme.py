@@ -12,7 +12,7 @@ from file_map import file_map
 from repository import DOCS, ROOT
 
 from neuron_llm.compile.config.config import Config
-from neuron_llm.runtime.batch.prompt_lines import PromptLine, parse_line
+from neuron_llm.runtime.batch.prompt_line import PromptLine, parse_line
 from neuron_llm.runtime.batch.records import OutputRecord
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

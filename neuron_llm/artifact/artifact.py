@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neuron_llm.artifact.golden import GoldenTest
+from neuron_llm.artifact.held_memory import check_memory
 from neuron_llm.artifact.load_job import constant_specs, load_job
+from neuron_llm.artifact.machine_memory import read_memory
 from neuron_llm.artifact.manifest import (
     TOKENIZER_DIR,
     GraphEntry,
@@ -29,7 +31,7 @@ _COMPILE_AGAIN = "compile it again: `neuron-llm compile CONFIG`"
 
 @dataclass(frozen=True)
 class Artifact:
-    """A directory that `compile` wrote, whose manifest, versions, CPU and graphs have been checked.
+    """A directory that `compile` wrote: its manifest, versions, CPU, graphs and memory are checked.
 
     Attributes:
         directory: where it lies.
@@ -44,8 +46,8 @@ class Artifact:
         """Check everything that can be checked without loading a graph.
 
         Raises:
-            ArtifactError: not an artifact, damaged, incomplete, or made for another machine or
-                other versions.
+            ArtifactError: not an artifact, damaged, incomplete, made for another machine or other
+                versions, or there is not the memory for its weights and KV cache.
         """
         manifest = read_manifest(directory)
         backend = get_backend(manifest.backend)
@@ -59,6 +61,8 @@ class Artifact:
             check_content(directory, entry, what="the file that all graphs share")
         for graph in manifest.graphs:
             _check_graph(directory, manifest, graph, backend.graph_file)
+        # Here and not on loading: an engine makes its scheduler first, which grows with the blocks.
+        check_memory(manifest, read_memory().available_bytes)
         return cls(directory, manifest)
 
     @property

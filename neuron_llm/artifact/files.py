@@ -14,7 +14,7 @@ from neuron_llm.artifact.manifest import (
     parse_manifest,
     read_manifest,
 )
-from neuron_llm.compile.manifest_checksum import is_sealed
+from neuron_llm.artifact.manifest_entries import is_sealed
 from neuron_llm.errors import ArtifactError
 
 FileListener = Callable[[str], None]

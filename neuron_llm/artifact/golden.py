@@ -7,8 +7,7 @@ clear margin, so that another CPU's rounding does not change them and anything w
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -23,8 +22,8 @@ from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler.block_pool import ceil_div, num_blocks_for
 from neuron_llm.scheduler.buckets import Bucket, PrefillBucket
 
-if TYPE_CHECKING:
-    from neuron_llm.compile.verify.reference import Reference
+LogitsSource = Callable[[Sequence[int], Sequence[int]], Mapping[int, torch.Tensor]]
+"""Gives a model's logits, `[vocab_size]` float32 each, for a sequence and positions in it."""
 
 _NUM_CANDIDATES = 8
 _MAX_PROMPT_LEN = 12
@@ -44,18 +43,18 @@ class GoldenTest:
         self._settings = manifest.settings
         self._prefill = min(manifest.buckets.prefill)
 
-    def record(self, reference: Reference, seed: int = 0) -> GoldenEntry:
+    def record(self, logits_of: LogitsSource, seed: int = 0) -> GoldenEntry:
         """Return a prompt and its tokens: of several, the one whose tokens lead most clearly.
 
         Args:
-            reference: the model, which says by how much; graphs may give tokens alone.
+            logits_of: of the model, which say by how much; graphs may give tokens alone.
             seed: of the prompts.
         """
         rng = random.Random(seed)
         length = min(_MAX_PROMPT_LEN, self._prefill.num_tokens, self._settings.max_model_len - 1)
         vocabulary = range(self._manifest.model.vocab_size)
         candidates = [rng.choices(vocabulary, k=length) for _ in range(_NUM_CANDIDATES)]
-        prompt = max(candidates, key=lambda candidate: _lead(reference, candidate))
+        prompt = max(candidates, key=lambda candidate: _lead(logits_of, candidate))
         return GoldenEntry(prompt_token_ids=tuple(prompt), tokens=self._run(prompt))
 
     def check(self) -> None:
@@ -113,9 +112,9 @@ def _continued(prompt: Sequence[int]) -> list[int]:
     return [*prompt, prompt[0]]
 
 
-def _lead(reference: Reference, prompt: Sequence[int]) -> float:
+def _lead(logits_of: LogitsSource, prompt: Sequence[int]) -> float:
     """Return by how much the most likely token leads, where it leads least."""
     positions = [len(prompt) - 1, len(prompt)]
-    logits = reference.run(_continued(prompt), positions).logits
+    logits = logits_of(_continued(prompt), positions)
     highest = torch.stack([logits[position].topk(2).values for position in positions])
     return (highest[:, 0] - highest[:, 1]).min().item()

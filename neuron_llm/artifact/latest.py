@@ -7,6 +7,9 @@ from pathlib import Path
 
 from neuron_llm.errors import ArtifactError
 
+ARTIFACTS_DIR = Path("artifacts")
+"""Where artifacts go if nothing is said: a folder of the current directory."""
+
 LATEST_LINK = "latest"
 
 

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from neuron_llm.artifact.manifest_entries import (
     GRAPHS_DIR,
+    NO_CHECKSUM,
     ConstantEntry,
     Entry,
     FileEntry,
@@ -26,9 +27,9 @@ from neuron_llm.artifact.manifest_entries import (
     TensorEntry,
     VerificationEntry,
     WeightsEntry,
+    sealed,
 )
 from neuron_llm.backends.build.cache import content_key
-from neuron_llm.compile.manifest_checksum import NO_CHECKSUM, sealed
 from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler.buckets import BucketSet, DecodeBucket, PrefillBucket
 from neuron_llm.scheduler.policy.coverage import (

@@ -1,7 +1,12 @@
-"""The entries of a manifest: what each part of an artifact is. Knows no torch."""
+"""The entries of a manifest: what each part of an artifact is. Knows no torch.
+
+The last of them is the checksum of the manifest's own text, so that no byte of it goes unchecked:
+the sha256 of the whole text with zeros in place of its 64 digits.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -16,6 +21,9 @@ from pydantic import (
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket, PrefillBucket
 
 GRAPHS_DIR = "graphs"
+NO_CHECKSUM = "0" * 64
+_CHECKSUM_KEY = b'"checksum": "'
+_TEXT_END = b'"\n}\n'
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 """A number of things that there is at least one of; as large as an index tensor can say."""
 
@@ -154,3 +162,25 @@ class GoldenEntry(Entry):
 
     prompt_token_ids: tuple[int, ...] = Field(min_length=1)
     tokens: dict[str, int] = Field(min_length=1)
+
+
+def sealed(text: bytes) -> bytes:
+    """Return a manifest's text with its checksum; it ends with the key and any 64 digits."""
+    head, digits = _split_checksum(text)
+    assert len(digits) == len(NO_CHECKSUM), "the checksum is the last value of a manifest"
+    digest = hashlib.sha256(head + NO_CHECKSUM.encode() + _TEXT_END).hexdigest()
+    return head + digest.encode() + _TEXT_END
+
+
+def is_sealed(text: bytes) -> bool:
+    """Whether a text has its own checksum, byte for byte."""
+    _, digits = _split_checksum(text)
+    return len(digits) == len(NO_CHECKSUM) and sealed(text) == text
+
+
+def _split_checksum(text: bytes) -> tuple[bytes, bytes]:
+    """Return what stands before the digits, and the digits; none where they do not belong."""
+    start = len(text) - len(_TEXT_END) - len(NO_CHECKSUM)
+    if start < 0 or not text.endswith(_TEXT_END) or not text[:start].endswith(_CHECKSUM_KEY):
+        return text, b""
+    return text[:start], text[start : -len(_TEXT_END)]

@@ -25,8 +25,8 @@ from neuron_llm.artifact.manifest import (
     describe_file,
     read_manifest,
 )
+from neuron_llm.artifact.manifest_entries import is_sealed
 from neuron_llm.artifact.scratch import artifact_scratch
-from neuron_llm.compile.manifest_checksum import is_sealed
 from neuron_llm.errors import ArtifactError
 
 LIST_FILE = "SHA256SUMS"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neuron_llm.backends.neuron.generations import GENERATIONS
-from neuron_llm.cli.render.table import counted
 from neuron_llm.cli.terminal.console import Console
 from neuron_llm.cli.terminal.options import (
-    ARTIFACTS_DIR,
     ArtifactOption,
     JsonOption,
     QuietOption,
@@ -24,9 +21,6 @@ from neuron_llm.cli.terminal.options import (
 
 if TYPE_CHECKING:
     from neuron_llm.report.bucket_report import BucketReport
-    from neuron_llm.report.report_builder import ReportQuestion
-    from neuron_llm.report.run.last_run import LastRun
-    from neuron_llm.report.subject import ReportSubject
 
 _TARGETS = ("cpu", *GENERATIONS)
 
@@ -105,7 +99,7 @@ def bucket_report_command(
     from neuron_llm.cli.render.report_html import check_html_path, write_html
     from neuron_llm.cli.report_write import check_write_usage, write_recommendation
     from neuron_llm.cli.terminal.options import read_template
-    from neuron_llm.report.report_builder import ReportQuestion
+    from neuron_llm.report.report_builder import ReportQuestion, build_report
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     _exclude({"CONFIG": config, "`--artifact`": artifact})
@@ -127,7 +121,15 @@ def bucket_report_command(
         is_simulated=simulate,
         target=target,
     )
-    report = _build(console, config, artifact, question)
+    directory = None if config is not None else choose_artifact(artifact, console)[0]
+    report = build_report(
+        question,
+        config=config,
+        artifact=directory,
+        on_progress=console.notice,
+        on_warning=console.warn,
+    )
+    _advise_workload(console, report, config)
     _show(console, report, as_json=json_output, as_csv=csv)
     if html is not None:
         write_html(console, report, html)
@@ -140,44 +142,6 @@ def _exclude(given: dict[str, object]) -> None:
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
         raise typer.BadParameter(f"{' and '.join(names)} exclude each other")
-
-
-def _build(
-    console: Console, config: Path | None, artifact: Path | None, question: ReportQuestion
-) -> BucketReport:
-    from neuron_llm.report.report_builder import ReportBuilder
-    from neuron_llm.report.run.last_run import read_last_run
-    from neuron_llm.report.subject import subject_of_artifact
-
-    run: LastRun | None = None
-    if config is not None:
-        subject = _plan(console, config)
-    else:
-        directory, manifest = choose_artifact(artifact, console)
-        subject = subject_of_artifact(directory, manifest)
-        run = read_last_run(manifest.artifact_id, manifest.buckets)
-        if run is not None:
-            started = datetime.fromisoformat(run.header.started_at)
-            num_steps = counted(run.account.total.num_uses, "step")
-            console.notice(f"last run here: {started:%Y-%m-%d %H:%M:%S}, {num_steps}")
-    report = ReportBuilder(subject, run, console.notice, console.warn).build(question)
-    _advise_workload(console, report, config)
-    return report
-
-
-def _plan(console: Console, config: Path) -> ReportSubject:
-    from neuron_llm.compile.config.file import load_config
-    from neuron_llm.compile.config.hub import with_local_model
-    from neuron_llm.report.subject import subject_of_config
-
-    loaded = load_config(config)
-    if loaded.model_path is None:
-        console.notice(f"fetching `{loaded.config.model}` at revision `{loaded.config.revision}`")
-        loaded = with_local_model(loaded)
-    subject = subject_of_config(loaded, ARTIFACTS_DIR)
-    for warning in subject.plan.warnings:
-        console.warn(warning)
-    return subject
 
 
 def _advise_workload(console: Console, report: BucketReport, config: Path | None) -> None:

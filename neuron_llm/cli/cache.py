@@ -50,7 +50,7 @@ def list_command(
     Example: neuron-llm cache list
     """
     from neuron_llm.backends.build.inventory import list_cache
-    from neuron_llm.cli.compile import default_cache_dir
+    from neuron_llm.compile.options import default_cache_dir
     from neuron_llm.quantities import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
@@ -90,7 +90,7 @@ def prune_command(
     Example: neuron-llm cache prune --older-than 30d --max-size 5GiB
     """
     from neuron_llm.backends.build.inventory import PruneLimits, prune_cache
-    from neuron_llm.cli.compile import default_cache_dir
+    from neuron_llm.compile.options import default_cache_dir
     from neuron_llm.quantities import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
 
-from neuron_llm.cli.engine_loading import loaded_engine
+from neuron_llm.artifact.artifact import Artifact
+from neuron_llm.cli.engine_loading import LoadingStatus
 from neuron_llm.cli.terminal.console import Console, ExitCode
 from neuron_llm.cli.terminal.interrupts import interrupt_requested
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.chat import ChatSession
+from neuron_llm.runtime.engine.loading import load_engine
 from neuron_llm.runtime.engine.options import EngineOptions
+from neuron_llm.runtime.run_log import RunLogWriter
 from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
 _PROMPT = "> "
@@ -23,39 +25,45 @@ _EXIT, _RESET = "/exit", "/reset"
 
 
 @dataclass(frozen=True)
-class ChatJob:
+class ChatSettings:
     """What to chat with.
 
     Attributes:
         artifact: directory of the artifact.
-        artifact_id: of its manifest.
-        flag_fields: sampling fields from the command line.
-        generation_fields: sampling fields from the model's `generation_config.json`.
+        params: for every reply.
         template: a Jinja chat template that replaces the model's.
         raw: continue plain text.
         engine_options: how the artifact is served.
     """
 
     artifact: Path
-    artifact_id: str
-    flag_fields: Mapping[str, Any]
-    generation_fields: Mapping[str, Any]
+    params: SamplingParams
     template: str | None
     raw: bool
     engine_options: EngineOptions
 
 
-def run_chat(job: ChatJob, console: Console) -> ExitCode:
+def run_chat(settings: ChatSettings, log: RunLogWriter, console: Console) -> ExitCode:
     """Reply to each line of stdin until `/exit` or its end.
+
+    Args:
+        settings: what to chat with.
+        log: of this run, not yet entered.
+        console: where to tell.
 
     Raises:
         NeuronLLMError: the artifact or the template cannot be used.
     """
-    # Null is what the context leaves: a reply has no natural length of 16 tokens.
-    params = SamplingParams.merged(job.flag_fields, job.generation_fields, {"max_tokens": None})
-    with loaded_engine(job.artifact, job.artifact_id, console, job.engine_options) as engine:
-        session = ChatSession(engine, params, template=job.template, raw=job.raw)
-        return _talk(session, console)
+    with log:
+        with LoadingStatus(console) as loading:
+            artifact = Artifact.open(settings.artifact)
+            engine = load_engine(artifact, settings.engine_options, on_step=log.write)
+        loading.show_loaded(artifact.manifest)
+        session = ChatSession(engine, settings.params, template=settings.template, raw=settings.raw)
+        code = _talk(session, console)
+    if log.warning is not None:
+        console.warn(log.warning)
+    return code
 
 
 def _talk(session: ChatSession, console: Console) -> ExitCode:

@@ -7,15 +7,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neuron_llm.artifact.latest import ARTIFACTS_DIR
 from neuron_llm.cli.terminal.console import Console
 from neuron_llm.cli.terminal.options import (
-    ARTIFACTS_DIR,
     JsonOption,
     QuietOption,
     VerboseOption,
@@ -26,9 +25,9 @@ from neuron_llm.errors import CompileError
 if TYPE_CHECKING:
     from neuron_llm.backends.build.failure import GraphBuildError
     from neuron_llm.cli.render.compile_progress import CompileProgress
-    from neuron_llm.compile.compiler import CompileOptions, CompileResult
-    from neuron_llm.compile.config.file import LoadedConfig
-    from neuron_llm.compile.plan.plan import CompilePlan
+    from neuron_llm.compile.compiler import CompileResult
+    from neuron_llm.compile.options import CompileOptions
+    from neuron_llm.compile.planned_model import PlannedModel
 
 
 def compile_command(
@@ -98,7 +97,8 @@ def compile_command(
 
     Example: neuron-llm compile configs/smollm2-135m.yaml
     """
-    from neuron_llm.compile.compiler import CompileOptions
+    from neuron_llm.compile.options import CompileOptions, default_cache_dir
+    from neuron_llm.compile.planned_model import plan_model
 
     if skip_weights and not dry_run:
         raise typer.BadParameter(
@@ -114,57 +114,32 @@ def compile_command(
         custom_ops=not no_custom_ops,
         verify=not no_verify,
         timeout_s=timeout,
-        extend=bool(add_bucket),
     )
-    loaded, plan = _plan(console, config, add_bucket or [], skip_weights=skip_weights)
-    if dry_run:
-        _show_plan(console, loaded, plan, options, json_output=json_output)
-    else:
-        _compile(console, loaded, plan, options, json_output=json_output)
-
-
-def default_cache_dir() -> Path:
-    """Return the compile cache of this user, below `XDG_CACHE_HOME` where that is set."""
-    # The specification says to ignore a relative path.
-    cache_home = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (cache_home if cache_home.is_absolute() else Path.home() / ".cache") / "neuron-llm"
-
-
-def _plan(
-    console: Console, config: Path, added: Sequence[str], *, skip_weights: bool
-) -> tuple[LoadedConfig, CompilePlan]:
-    from neuron_llm.backends.neuron.packages import installed_binding
-    from neuron_llm.compile.added_buckets import with_added_buckets
-    from neuron_llm.compile.config.file import load_config
-    from neuron_llm.compile.config.hub import with_local_model
-    from neuron_llm.compile.plan.plan import plan_compile
-
-    loaded = load_config(config, skip_weights=skip_weights)
-    if loaded.model_path is None:
-        console.notice(f"fetching `{loaded.config.model}` at revision `{loaded.config.revision}`")
-        loaded = with_local_model(loaded, skip_weights=skip_weights)
-    model = loaded.model_spec
-    assert model is not None, "the model is on this machine now"
-    plan = plan_compile(loaded, model, auto_binding=installed_binding())
-    if added:
-        loaded = with_added_buckets(loaded, plan, added)
-        plan = plan_compile(loaded, model, auto_binding=installed_binding())
-    for warning in plan.warnings:
+    planned = plan_model(
+        config,
+        added_buckets=add_bucket or (),
+        skip_weights=skip_weights,
+        on_progress=console.notice,
+    )
+    for warning in planned.plan.warnings:
         console.warn(warning)
-    return loaded, plan
+    if dry_run:
+        _show_plan(console, planned, options, json_output=json_output)
+    else:
+        _compile(console, planned, options, json_output=json_output)
 
 
 def _show_plan(
     console: Console,
-    loaded: LoadedConfig,
-    plan: CompilePlan,
+    planned: PlannedModel,
     options: CompileOptions,
     *,
     json_output: bool,
 ) -> None:
     from neuron_llm.cli.render.plan_table import cached_graphs, plan_json, render_plan
 
-    is_cached = cached_graphs(loaded, plan, options)
+    plan = planned.plan
+    is_cached = cached_graphs(planned.loaded, plan, options)
     if json_output:
         console.result(json.dumps(plan_json(plan, is_cached)))
     else:
@@ -173,20 +148,19 @@ def _show_plan(
 
 def _compile(
     console: Console,
-    loaded: LoadedConfig,
-    plan: CompilePlan,
+    planned: PlannedModel,
     options: CompileOptions,
     *,
     json_output: bool,
 ) -> None:
     from neuron_llm.backends.build.failure import GraphBuildError
     from neuron_llm.cli.render.compile_progress import CompileProgress
-    from neuron_llm.compile.compiler import compile_artifact
+    from neuron_llm.compile.compiler import compile_planned
 
     started = time.perf_counter()
-    with CompileProgress(console, len(plan.buckets.all)) as progress:
+    with CompileProgress(console, len(planned.plan.buckets.all)) as progress:
         try:
-            result = compile_artifact(loaded, plan, options, progress.show)
+            result = compile_planned(planned, options, progress.show)
         except KeyboardInterrupt:
             console.notice("interrupted: the graphs that are built stay in the cache")
             raise
@@ -197,7 +171,7 @@ def _compile(
     if result.obstacles:
         console.notice(f"the graphs do not run here, not verified: {'; '.join(result.obstacles)}")
     if json_output:
-        console.result(json.dumps(_result_json(result, progress, seconds, plan)))
+        console.result(json.dumps(_result_json(result, progress, seconds)))
     else:
         console.result(str(result.artifact))
     is_default = options.artifacts_dir == ARTIFACTS_DIR
@@ -211,7 +185,7 @@ def _retry_hint(error: GraphBuildError) -> str:
 
 
 def _result_json(
-    result: CompileResult, progress: CompileProgress, seconds: float, plan: CompilePlan
+    result: CompileResult, progress: CompileProgress, seconds: float
 ) -> dict[str, object]:
     return {
         "schema_version": 1,
@@ -226,5 +200,5 @@ def _result_json(
             {"graph": graph.name, "compile_s": graph.compile_seconds}
             for graph in result.manifest.graphs
         ],
-        "warnings": list(plan.warnings),
+        "warnings": list(result.plan.warnings),
     }

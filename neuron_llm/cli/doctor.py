@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuron_llm.cli.compile import default_cache_dir
+from neuron_llm.artifact.latest import ARTIFACTS_DIR
 from neuron_llm.cli.terminal.console import ExitCode
 from neuron_llm.cli.terminal.options import (
-    ARTIFACTS_DIR,
     JsonOption,
     QuietOption,
     VerboseOption,
     open_console,
 )
+from neuron_llm.compile.options import default_cache_dir
 
 if TYPE_CHECKING:
     from neuron_llm.doctor.finding import Finding

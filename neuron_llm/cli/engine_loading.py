@@ -1,71 +1,47 @@
-"""Loading an artifact, with every step on record."""
+"""What is shown while an artifact is loaded."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from datetime import datetime
-from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from neuron_llm.artifact.artifact import Artifact
+from neuron_llm.artifact.manifest import Manifest
 from neuron_llm.cli.terminal.console import Console
-from neuron_llm.doctor.host import Host
-from neuron_llm.doctor.memory import read_memory
-from neuron_llm.runtime.engine.engine import Engine, ignore_step
-from neuron_llm.runtime.engine.loading import load_engine
-from neuron_llm.runtime.engine.options import EngineOptions
-from neuron_llm.runtime.memory_check import check_memory
-from neuron_llm.runtime.run_log import RunHeader, RunLogWriter, last_run_path
-from neuron_llm.runtime.watch.observer import EngineObserver
-from neuron_llm.scheduler.step_record import StepRecord
 
 
-@contextmanager
-def loaded_engine(
-    directory: Path,
-    artifact_id: str,
-    console: Console,
-    options: EngineOptions,
-    on_step: Callable[[StepRecord], None] = ignore_step,
-    observer: EngineObserver | None = None,
-) -> Iterator[Engine]:
-    """Load an artifact; its steps become those of its last run when the block ends well.
+class LoadingStatus:
+    """Shows that an artifact is being loaded while it is entered.
 
     Args:
-        directory: of the artifact.
-        artifact_id: of its manifest.
-        console: where to tell.
-        options: how to serve it.
-        on_step: told about every step as well.
-        observer: told what happens in the engine.
-
-    Raises:
-        ArtifactError: it cannot run here, there is not the memory for it, or its self-test fails.
+        console: where to.
     """
-    started_at = datetime.now().astimezone().isoformat(timespec="seconds")
-    log = RunLogWriter(last_run_path(artifact_id), RunHeader(artifact_id, started_at))
 
-    def record(step: StepRecord) -> None:
-        log.write(step)
-        on_step(step)
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = console.status("loading") if console.shows_progress else None
+        self._started = time.perf_counter()
 
-    with log:
-        started = time.perf_counter()
-        with console.status("loading") if console.shows_progress else nullcontext():
-            artifact = Artifact.open(directory)
-            memory = read_memory(Host.this_machine(dict(os.environ)))
-            check_memory(artifact.manifest, memory.available_bytes)
-            engine = load_engine(artifact, options, on_step=record, observer=observer)
-        num_graphs = len(artifact.manifest.graphs)
-        console.notice(f"loaded {num_graphs} graphs in {time.perf_counter() - started:.1f} s")
-        if artifact.manifest.settings.samples_greedily:
-            console.notice("its graphs take the most likely token: `temperature` is 0")
-        yield engine
-    if log.failure is not None:
-        reason = log.failure.strerror or str(log.failure)
-        console.warn(
-            f"`bucket-report` will not show this run: its steps cannot be recorded in"
-            f" `{last_run_path(artifact_id)}` ({reason.lower()})"
-        )
+    def __enter__(self) -> Self:
+        """Begin the line."""
+        self._started = time.perf_counter()
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Remove the line."""
+        if self._status is not None:
+            self._status.stop()
+
+    def show_loaded(self, manifest: Manifest) -> None:
+        """Tell what was loaded, once it is and the line has gone."""
+        seconds = time.perf_counter() - self._started
+        self._console.notice(f"loaded {len(manifest.graphs)} graphs in {seconds:.1f} s")
+        if manifest.settings.samples_greedily:
+            self._console.notice("its graphs take the most likely token: `temperature` is 0")

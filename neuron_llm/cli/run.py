@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from neuron_llm.cli.sampling import generation_fields, given_flags
 from neuron_llm.cli.terminal.console import ExitCode
 from neuron_llm.cli.terminal.options import (
     ArtifactOption,
@@ -18,8 +18,11 @@ from neuron_llm.cli.terminal.options import (
     open_console,
     read_template,
 )
+from neuron_llm.errors import RequestError
 from neuron_llm.runtime.engine.options import EngineOptions
-from neuron_llm.runtime.sampling.greedy_only import default_fields
+from neuron_llm.runtime.generation_defaults import generation_defaults
+from neuron_llm.runtime.run_log import STATE_DIR, new_run_log
+from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
 
 def run_command(
@@ -98,7 +101,7 @@ def run_command(
     Example: neuron-llm run --prompts examples/prompts.jsonl -o answers.jsonl --temperature 0
     """
     console = open_console(ctx, verbose=verbose, quiet=quiet)
-    flags = given_flags(
+    flags = _given_flags(
         {
             "temperature": temperature,
             "top_p": top_p,
@@ -138,37 +141,51 @@ def run_command(
     if resume and (output is None or force):
         raise typer.BadParameter("`--resume` needs `-o FILE`, and excludes `--force`")
     directory, manifest = choose_artifact(artifact, console)
-    defaults = generation_fields(directory)
-    defaults |= default_fields(samples_greedily=manifest.settings.samples_greedily)
     chat_template = None if template is None else read_template(template)
     engine_options = EngineOptions(self_test=not no_self_test, reproducible=reproducible)
     if prompts is None:
-        from neuron_llm.cli.chat import ChatJob, run_chat
+        from neuron_llm.cli.chat import ChatSettings, run_chat
 
-        chat = ChatJob(
-            directory, manifest.artifact_id, flags, defaults, chat_template, raw, engine_options
-        )
-        code = run_chat(chat, console)
+        # Null is what the context leaves: a reply has no natural length of 16 tokens.
+        defaults = generation_defaults(directory, manifest)
+        params = SamplingParams.merged(flags, defaults, {"max_tokens": None})
+        log = new_run_log(manifest.artifact_id, STATE_DIR)
+        chat = ChatSettings(directory, params, chat_template, raw, engine_options)
+        code = run_chat(chat, log, console)
     else:
-        from neuron_llm.cli.batch import BatchJob, run_batch_job
-        from neuron_llm.runtime.batch.batch import BatchOptions
+        from neuron_llm.cli.batch import run_batch_command
+        from neuron_llm.runtime.batch.job import BatchJob
 
-        options = BatchOptions(flags, defaults, token_ids, chat_template)
         job = BatchJob(
-            directory,
-            manifest,
-            prompts,
-            output,
-            force,
-            resume,
-            options,
-            json_output,
-            trace_out,
-            engine_options,
+            artifact=directory,
+            prompts=prompts,
+            output=output,
+            existing_output="resume" if resume else "replace" if force else "refuse",
+            sampling=flags,
+            include_token_ids=token_ids,
+            chat_template=chat_template,
+            engine_options=engine_options,
+            trace_out=trace_out,
+            state_dir=STATE_DIR,
         )
-        code = run_batch_job(job, console)
+        code = run_batch_command(job, manifest, console, json_output=json_output)
     if code is not ExitCode.OK:
         raise typer.Exit(code)
+
+
+def _given_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that were given, checked like the fields of a line.
+
+    Raises:
+        typer.BadParameter: a value is out of range, or two contradict each other.
+    """
+    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    try:
+        # `min_tokens` may fit what only a line or the model says about `max_tokens`.
+        SamplingParams.merged(given, {"max_tokens": None})
+    except RequestError as error:
+        raise typer.BadParameter(error.message) from error
+    return given
 
 
 def _check_usage(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +13,13 @@ from neuron_llm.artifact.latest import LATEST_LINK
 from neuron_llm.artifact.manifest import MANIFEST_FILE, Manifest, read_manifest
 from neuron_llm.artifact.scratch import artifact_scratch
 from neuron_llm.compile.added_buckets import extends, without_buckets
-from neuron_llm.compile.exchange import exchange
 from neuron_llm.errors import ArtifactError
 
 _OTHER_FOLDER = "name another folder with `--artifacts-dir`"
+# Of Linux's `fcntl.h` and `stdio.h`.
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
 def check_destination(
@@ -81,6 +86,24 @@ def put_in_place(
         # A rename cannot replace a directory that is not empty, so the old one steps aside.
         os.rename(destination, directory.parent / "replaced")
     os.rename(directory, destination)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Let two existing paths change places; return whether the system and its disk can do that.
+
+    Raises:
+        OSError: they can, and refused it.
+    """
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    paths = os.fsencode(first), os.fsencode(second)
+    if renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NOT_HERE:
+        return False
+    raise OSError(code, os.strerror(code), str(second))
 
 
 def _require_writable(folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from neuron_llm.artifact.held_memory import HeldMemory
 from neuron_llm.artifact.manifest import (
     MANIFEST_FILE,
     Manifest,
@@ -19,7 +20,6 @@ from neuron_llm.artifact.manifest import (
 )
 from neuron_llm.backends.neuron.generations import runs_graphs_of
 from neuron_llm.backends.registry import get_backend
-from neuron_llm.compile.plan.memory import HeldMemory
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, note, obstacle, ok
 from neuron_llm.errors import ArtifactError

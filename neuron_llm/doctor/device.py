@@ -13,7 +13,8 @@ from neuron_llm.backends.neuron.generations import (
     target_of_instance,
 )
 from neuron_llm.backends.neuron.neuron_ls import ListedDevice, ListedProcess
-from neuron_llm.doctor.host import Host, whole_number
+from neuron_llm.doctor.host import Host
+from neuron_llm.quantities import whole_number
 
 _NODE_NAME = re.compile(r"neuron([0-9]{1,6})")
 _CORE_NAME = re.compile(r"neuron_core[0-9]+")

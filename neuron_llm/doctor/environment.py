@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from neuron_llm.backends.neuron.generations import LOGICAL_NC_CONFIGS, PLATFORM_TARGETS
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, note, ok, problem
-from neuron_llm.doctor.host import whole_number
+from neuron_llm.quantities import whole_number
 
 VARIABLES = {
     "NEURON_LLM_CACHE_DIR": "where compiled graphs are kept",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -11,9 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neuron_llm.backends.neuron.command import CommandRunner, run_command
-
-# As many digits as the sizes of memory in bytes have, with room to spare.
-_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +58,3 @@ class Host:
     def find_program(self, name: str) -> str | None:
         """Return the path of a program that `PATH` leads to."""
         return shutil.which(name, path=self.environ.get("PATH", ""))
-
-
-def whole_number(text: str | None) -> int | None:
-    """Return the number that a text is, white space aside, or None if it is none."""
-    match = _WHOLE_NUMBER.fullmatch((text or "").strip())
-    return int(match.group()) if match else None

@@ -8,12 +8,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from neuron_llm.artifact.machine_memory import Memory, read_memory
 from neuron_llm.backends.cpu.features import cpu_features
 from neuron_llm.backends.cpu.operators.isa import IsaLevel, missing_features, widest_level
 from neuron_llm.doctor.compilers import probe_compilers
 from neuron_llm.doctor.finding import Finding, note, ok, problem
 from neuron_llm.doctor.host import Host
-from neuron_llm.doctor.memory import Memory, read_memory
 from neuron_llm.quantities import GIB, shown_bytes
 
 # Room for a small model's weights and graphs; a large one's need more.
@@ -52,7 +52,7 @@ def probe_machine(host: Host, *, cache_dir: Path, artifacts_dir: Path) -> Machin
     num_cpus = usable_cpus()
     features = read_features(host)
     level = None if features is None else widest_level(features)
-    memory = read_memory(host)
+    memory = read_memory(host.read)
     folders = {"compile cache": cache_dir, "artifacts": artifacts_dir}
     findings = [
         _cpu_finding(host, num_cpus),

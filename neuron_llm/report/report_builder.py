@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neuron_llm.artifact.latest import ARTIFACTS_DIR, find_latest
+from neuron_llm.artifact.manifest import read_manifest
+from neuron_llm.compile.planned_model import plan_model
 from neuron_llm.errors import NeuronLLMError
 from neuron_llm.report.advice.chunk_size import candidate_chunk_sizes
 from neuron_llm.report.advice.prefill_advice import PrefillAdvice, PrefillQuestion, advise_prefill
@@ -18,13 +22,14 @@ from neuron_llm.report.report_workload import (
     workload_of_run,
     workload_of_trace,
 )
-from neuron_llm.report.run.last_run import LastRun
+from neuron_llm.report.run.last_run import LastRun, read_last_run
 from neuron_llm.report.simulate.candidate import Candidate
 from neuron_llm.report.static_report import static_report
-from neuron_llm.report.subject import ReportSubject
+from neuron_llm.report.subject import ReportSubject, subject_of_artifact, subject_of_config
 from neuron_llm.report.timing import Timing, choose_price, choose_timing
 from neuron_llm.report.workload.trace import Trace
 from neuron_llm.report.workload.trace_reader import read_trace
+from neuron_llm.runtime.run_log import STATE_DIR
 
 if TYPE_CHECKING:
     from neuron_llm.report.what_if import WhatIf
@@ -55,6 +60,57 @@ class ReportQuestion:
     output_tokens: int | None = None
     is_simulated: bool = False
     target: str | None = None
+
+
+def build_report(
+    question: ReportQuestion | None = None,
+    *,
+    config: str | Path | None = None,
+    artifact: str | Path | None = None,
+    state_dir: str | Path = STATE_DIR,
+    on_progress: Callable[[str], None] = lambda text: None,
+    on_warning: Callable[[str], None] = lambda text: None,
+) -> BucketReport:
+    """Return what padding costs, and which buckets would cost least.
+
+    Args:
+        question: what is asked beside the graphs themselves; None for nothing.
+        config: a configuration file, which is only planned.
+        artifact: a directory that `compile` wrote; without it and `config`, the latest in
+            `./artifacts`.
+        state_dir: where the log of the artifact's last run lies, its workload if `question` names
+            none.
+        on_progress: told what takes time, before it does.
+        on_warning: told what is not as meant.
+
+    Raises:
+        ConfigError: the configuration has faults.
+        ArtifactError: there is no artifact, or it is damaged.
+        NeuronLLMError: both were given, or see `ReportBuilder.build`.
+    """
+    if config is not None and artifact is not None:
+        raise NeuronLLMError("a report is on a configuration or on an artifact, not on both")
+    run: LastRun | None = None
+    if config is not None:
+        planned = plan_model(config, on_progress=on_progress)
+        for warning in planned.plan.warnings:
+            on_warning(warning)
+        subject = subject_of_config(planned, ARTIFACTS_DIR)
+    else:
+        directory = find_latest(ARTIFACTS_DIR) if artifact is None else Path(artifact)
+        manifest = read_manifest(directory)
+        subject = subject_of_artifact(directory, manifest)
+        run = read_last_run(manifest.artifact_id, manifest.buckets, Path(state_dir))
+        if run is not None:
+            on_progress(_described(run))
+    return ReportBuilder(subject, run, on_progress, on_warning).build(question or ReportQuestion())
+
+
+def _described(run: LastRun) -> str:
+    started = datetime.fromisoformat(run.header.started_at)
+    num_steps = run.account.total.num_uses
+    noun = "step" if num_steps == 1 else "steps"
+    return f"last run here: {started:%Y-%m-%d %H:%M:%S}, {num_steps} {noun}"
 
 
 class ReportBuilder:

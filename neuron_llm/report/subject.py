@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neuron_llm.artifact.manifest import TOKENIZER_DIR, Manifest, read_manifest
-from neuron_llm.backends.neuron.packages import installed_binding
 from neuron_llm.backends.neuron.target import MODEL_BUILDER
 from neuron_llm.compile.config.config import Config
 from neuron_llm.compile.config.file import LoadedConfig
 from neuron_llm.compile.model.model_spec import read_json, spec_from_config
 from neuron_llm.compile.plan.plan import CompilePlan, plan_compile
+from neuron_llm.compile.planned_model import PlannedModel
 from neuron_llm.errors import ArtifactError
 from neuron_llm.quantities import DTYPE_BYTES
 from neuron_llm.scheduler.buckets import Bucket
@@ -39,18 +39,15 @@ class ReportSubject:
     compile_seconds: Mapping[Bucket, float]
 
 
-def subject_of_config(loaded: LoadedConfig, artifacts_dir: Path) -> ReportSubject:
+def subject_of_config(planned: PlannedModel, artifacts_dir: Path) -> ReportSubject:
     """Return the graphs that a configuration would be compiled to.
 
     Args:
-        loaded: the configuration, with its model on this machine.
+        planned: the configuration and its plan.
         artifacts_dir: where artifacts of the same model may say how long graphs took to build.
-
-    Raises:
-        ConfigError: it cannot be compiled.
     """
-    assert loaded.model_spec is not None and loaded.model_path is not None
-    plan = plan_compile(loaded, loaded.model_spec, auto_binding=installed_binding())
+    loaded, plan = planned.loaded, planned.plan
+    assert loaded.model_path is not None, "the model is on this machine"
     return ReportSubject(
         path=loaded.path,
         config=loaded.config,

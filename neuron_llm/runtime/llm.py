@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.errors import RequestError
+from neuron_llm.runtime.engine.engine import ignore_step
 from neuron_llm.runtime.engine.loading import load_engine
 from neuron_llm.runtime.engine.options import EngineOptions
 from neuron_llm.runtime.engine.outputs import RequestOutput
-from neuron_llm.runtime.prompt_forms import Prompts, parse_prompts
+from neuron_llm.runtime.generation_defaults import generation_defaults
+from neuron_llm.runtime.llm_prompts import Prompts, parse_prompts
+from neuron_llm.runtime.run_log import RunLogWriter, new_run_log
 from neuron_llm.runtime.sampling.greedy_only import default_fields
 from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 from neuron_llm.runtime.text.messages import Message, parse_messages
@@ -19,24 +24,70 @@ from neuron_llm.runtime.text.messages import Message, parse_messages
 class LLM:
     """A compiled model that generates.
 
+    With `state_dir` it keeps a log of its steps, which `bucket-report` reads. The log replaces that
+    of the artifact's last run when the model is closed, by `close` or at the end of a `with` block
+    that ends well.
+
     Args:
         artifact: a directory that `neuron-llm compile` wrote.
         self_test: see `EngineOptions`.
         reproducible: see `EngineOptions`.
+        state_dir: where the log is kept; the command line's is `.neuron-llm`. None keeps none.
 
     Raises:
-        ArtifactError: it cannot run here, or its self-test fails.
+        ArtifactError: it cannot run here, there is not the memory for it, or its self-test fails.
 
     Attributes:
         engine: what runs underneath.
+        run_log: of this run; its `failure` says why there will be none. None without `state_dir`.
     """
 
     def __init__(
-        self, artifact: str | Path, *, self_test: bool = True, reproducible: bool = False
+        self,
+        artifact: str | Path,
+        *,
+        self_test: bool = True,
+        reproducible: bool = False,
+        state_dir: str | Path | None = None,
     ) -> None:
         options = EngineOptions(self_test=self_test, reproducible=reproducible)
-        self.engine = load_engine(Artifact.open(Path(artifact)), options)
+        opened = Artifact.open(Path(artifact))
+        self.run_log: RunLogWriter | None = None
+        if state_dir is not None:
+            self.run_log = new_run_log(opened.manifest.artifact_id, Path(state_dir))
+        on_step = ignore_step if self.run_log is None else self.run_log.write
+        self.engine = load_engine(opened, options, on_step=on_step)
         self._num_requests = 0
+        # Only now: what cannot be loaded leaves no log that somebody must remove.
+        if self.run_log is not None:
+            self.run_log.__enter__()
+
+    def __enter__(self) -> Self:
+        """Return the model itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the log; after an exception it is dropped."""
+        if self.run_log is not None:
+            self.run_log.__exit__(exc_type, exc, traceback)
+
+    def close(self) -> None:
+        """Put the log of the steps so far in place; what runs later is in none."""
+        self.__exit__(None, None, None)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Return what the model's `generation_config.json` says; vLLM's defaults for the rest.
+
+        Raises:
+            ArtifactError: the file is damaged.
+        """
+        artifact = self.engine.artifact
+        return SamplingParams.merged(generation_defaults(artifact.directory, artifact.manifest))
 
     def generate(
         self,
@@ -60,9 +111,18 @@ class LLM:
         return self._run([self._encode(prompt) for prompt in batch], params)
 
     def chat(
-        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams | None = None,
+        *,
+        chat_template: str | None = None,
     ) -> RequestOutput:
-        """Return the reply to one conversation, through the model's chat template.
+        """Return the reply to one conversation, through a chat template.
+
+        Args:
+            messages: the conversation, oldest first.
+            sampling_params: see `generate`.
+            chat_template: a Jinja template that replaces the model's.
 
         Raises:
             RequestError: the model has no chat template, or the messages are none (code
@@ -70,7 +130,8 @@ class LLM:
         """
         params = self._one_per_prompt(sampling_params, 1)
         conversation = parse_messages(list(messages) if isinstance(messages, tuple) else messages)
-        return self._run([self.engine.tokenizer.encode_messages(conversation)], params)[0]
+        encode = self.engine.tokenizer.encode_messages
+        return self._run([encode(conversation, chat_template=chat_template)], params)[0]
 
     def _one_per_prompt(self, params: object, num_prompts: int) -> list[SamplingParams]:
         if params is None:

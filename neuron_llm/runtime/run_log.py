@@ -11,6 +11,7 @@ import fcntl
 import json
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -40,6 +41,17 @@ class RunHeader:
 def last_run_path(artifact_id: str, state_dir: Path = STATE_DIR) -> Path:
     """Return where the log of an artifact's last run lies, whether or not there is one."""
     return state_dir / "runs" / artifact_id / _LAST_RUN
+
+
+def new_run_log(artifact_id: str, state_dir: Path) -> RunLogWriter:
+    """Return the log of a run that begins now, to be entered.
+
+    Args:
+        artifact_id: of the manifest of what runs.
+        state_dir: where the logs of last runs lie; `STATE_DIR` for `bucket-report` to find it.
+    """
+    started_at = datetime.now().astimezone().isoformat(timespec="seconds")
+    return RunLogWriter(last_run_path(artifact_id, state_dir), RunHeader(artifact_id, started_at))
 
 
 class RunLogWriter(AbstractContextManager["RunLogWriter"]):
@@ -84,16 +96,28 @@ class RunLogWriter(AbstractContextManager["RunLogWriter"]):
         traceback: TracebackType | None,
     ) -> None:
         """Put the log in place, or drop it if the run failed, the log did, or nothing ran."""
-        if self._file is None:
+        file, self._file = self._file, None
+        if file is None:
             return
-        unfinished = Path(self._file.name)
+        unfinished = Path(file.name)
         try:
-            self._file.close()
+            file.close()
             if exc_type is None and self.failure is None and self._num_steps:
                 unfinished.replace(self._path)
         except OSError as error:
             self.failure = self.failure or error
         unfinished.unlink(missing_ok=True)
+
+    @property
+    def warning(self) -> str | None:
+        """Why there will be no log of this run, in a sentence; None if nothing has failed."""
+        if self.failure is None:
+            return None
+        reason = self.failure.strerror or str(self.failure)
+        return (
+            "`bucket-report` will not show this run: its steps cannot be recorded in"
+            f" `{self._path}` ({reason.lower()})"
+        )
 
     def write(self, step: StepRecord) -> None:
         """Record a step; buffered."""

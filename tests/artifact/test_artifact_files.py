@@ -13,7 +13,7 @@ from conftest import Compiled
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.artifact.files import Damage, verify_files
 from neuron_llm.artifact.manifest import Manifest, read_manifest
-from neuron_llm.compile.manifest_checksum import NO_CHECKSUM, is_sealed, sealed
+from neuron_llm.artifact.manifest_entries import NO_CHECKSUM, is_sealed, sealed
 from neuron_llm.errors import ArtifactError
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from neuron_llm.artifact.scratch import Leftover, artifact_scratch, prune_artifacts
-from neuron_llm.compile.exchange import exchange
 from neuron_llm.errors import ArtifactError
 
 
@@ -71,24 +70,3 @@ def test_a_link_that_never_became_the_latest_goes_when_it_is_old(tmp_path: Path)
 def test_no_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="is no folder of artifacts"):
         prune_artifacts(tmp_path / "none", dry_run=False)
-
-
-def test_two_directories_change_places(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text(name)
-    assert exchange(tmp_path / "a", tmp_path / "b")
-    assert (tmp_path / "a" / "file").read_text() == "b"
-    assert (tmp_path / "b" / "file").read_text() == "a"
-
-
-def test_a_path_that_is_missing_is_an_error_of_the_system(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        exchange(tmp_path / "a", tmp_path / "b")
-
-
-def test_a_system_that_cannot_exchange_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
-    assert not exchange(tmp_path / "a", tmp_path / "b")

@@ -9,7 +9,7 @@ import pytest
 from cli_runner import run_cli, run_cli_process
 from conftest import Compiled
 
-from neuron_llm.cli.compile import default_cache_dir
+from neuron_llm.compile.options import default_cache_dir
 
 GRAPHS = ["prefill_t8", "prefill_t16", "decode_b1_c64", "decode_b2_c64", "decode_b4_c64"]
 

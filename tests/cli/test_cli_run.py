@@ -118,7 +118,7 @@ def test_run_that_cannot_load_leaves_the_output_as_it_was(
     def fail(*_: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr("neuron_llm.cli.engine_loading.Artifact.open", fail)
+    monkeypatch.setattr("neuron_llm.runtime.batch.job_run.Artifact.open", fail)
     output = Path("out.jsonl")
     if force:
         output.write_text("precious\n")

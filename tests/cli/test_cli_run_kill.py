@@ -133,7 +133,7 @@ def test_a_job_that_goes_on_has_every_line_once(llama: Compiled, empty_state: Pa
 def began(*command: object) -> bytes:
     """Return what a job of a command leaves beside its output while it runs."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("neuron_llm.cli.batch.forget_identity", lambda _: None)
+        monkeypatch.setattr("neuron_llm.runtime.batch.job_run.forget_identity", lambda _: None)
         run_cli(*command, "-o", "began")
     return Path("began.job.json").read_bytes()
 

@@ -9,7 +9,7 @@ from conftest import LLAMA_CONFIG, Compiled, compile_tiny
 
 from neuron_llm.artifact.latest import mark_latest
 from neuron_llm.artifact.manifest import read_manifest
-from neuron_llm.compile.destination import check_destination
+from neuron_llm.compile.destination import check_destination, exchange
 from neuron_llm.errors import ArtifactError
 
 
@@ -76,3 +76,24 @@ def test_an_equal_configuration_and_force_are_let_through(llama: Compiled) -> No
     config = read_manifest(llama.artifact).config
     check_destination(llama.artifact, config, force=False)
     check_destination(llama.artifact, {**config, "block_size": 8}, force=True)
+
+
+def test_two_directories_change_places(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    assert exchange(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "a" / "file").read_text() == "b"
+    assert (tmp_path / "b" / "file").read_text() == "a"
+
+
+def test_a_path_that_is_missing_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_system_that_cannot_exchange_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
+    assert not exchange(tmp_path / "a", tmp_path / "b")

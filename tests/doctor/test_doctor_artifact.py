@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from manifest_edits import edit_manifest
 
+from neuron_llm.artifact.held_memory import HeldMemory
 from neuron_llm.artifact.manifest import read_manifest
-from neuron_llm.compile.plan.memory import HeldMemory
 from neuron_llm.doctor.artifact_check import ArtifactReport, check_artifact
 from neuron_llm.doctor.device import Device
 from neuron_llm.doctor.finding import Finding, Status

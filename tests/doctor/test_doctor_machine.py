@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_host import recorded_host, write, write_program
 
+from neuron_llm.artifact.machine_memory import Memory, read_memory
 from neuron_llm.backends.cpu.operators.isa import IsaLevel
 from neuron_llm.backends.neuron.command import CommandResult
 from neuron_llm.doctor.compilers import probe_compilers
 from neuron_llm.doctor.finding import Finding, Status
-from neuron_llm.doctor.host import whole_number
 from neuron_llm.doctor.machine import MachineReport, probe_machine
-from neuron_llm.doctor.memory import Memory, read_memory
+from neuron_llm.quantities import whole_number
 
 GIB = 2**30
 AVX2 = "avx avx2 bmi1 bmi2 f16c fma movbe sse4_2"
@@ -81,7 +81,7 @@ def test_bytes_in_cpuinfo_that_are_no_text_are_a_note(tmp_path: Path) -> None:
 
 def test_memory_of_the_machine(tmp_path: Path) -> None:
     write(tmp_path, "/proc/meminfo", MEMINFO)
-    assert read_memory(recorded_host(tmp_path)) == Memory(16 * GIB, 8 * GIB)
+    assert read_memory(recorded_host(tmp_path).read) == Memory(16 * GIB, 8 * GIB)
     assert about("memory", probe(tmp_path)).text == "8 GiB of 16 GiB available"
 
 
@@ -91,7 +91,7 @@ def test_a_container_has_its_limit_less_what_it_uses(tmp_path: Path) -> None:
     write(tmp_path, "/sys/fs/cgroup/memory.max", f"{4 * GIB}\n")
     write(tmp_path, "/sys/fs/cgroup/memory.current", f"{3 * GIB}\n")
     write(tmp_path, "/sys/fs/cgroup/memory.stat", f"anon 1\ninactive_file {GIB}\n")
-    assert read_memory(recorded_host(tmp_path)) == Memory(4 * GIB, 2 * GIB, is_limited=True)
+    assert read_memory(recorded_host(tmp_path).read) == Memory(4 * GIB, 2 * GIB, is_limited=True)
     text = "2 GiB of 4 GiB available, by the limit of this control group"
     assert about("memory", probe(tmp_path)).text == text
 
@@ -102,7 +102,7 @@ def test_the_tightest_of_the_groups_around_a_process_counts(tmp_path: Path) -> N
     for group, limit in (("user.slice", GIB), ("user.slice/job.scope", 2 * GIB)):
         write(tmp_path, f"/sys/fs/cgroup/{group}/memory.max", str(limit))
         write(tmp_path, f"/sys/fs/cgroup/{group}/memory.current", "0")
-    assert read_memory(recorded_host(tmp_path)).available_bytes == GIB
+    assert read_memory(recorded_host(tmp_path).read).available_bytes == GIB
 
 
 @pytest.mark.parametrize("limit", ["max", "", "9" * 30, "-1"])
@@ -110,7 +110,7 @@ def test_a_group_without_a_limit_limits_nothing(tmp_path: Path, limit: str) -> N
     write(tmp_path, "/proc/meminfo", MEMINFO)
     write(tmp_path, "/sys/fs/cgroup/memory.max", limit)
     write(tmp_path, "/sys/fs/cgroup/memory.current", "1")
-    assert read_memory(recorded_host(tmp_path)) == Memory(16 * GIB, 8 * GIB)
+    assert read_memory(recorded_host(tmp_path).read) == Memory(16 * GIB, 8 * GIB)
 
 
 def test_memory_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:

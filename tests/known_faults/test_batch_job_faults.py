@@ -13,8 +13,9 @@ from conftest import Compiled
 
 from neuron_llm import LLM
 from neuron_llm.runtime.batch import batch
-from neuron_llm.runtime.batch.batch import BatchOptions, BatchProgress, run_batch
-from neuron_llm.runtime.batch.prompt_lines import BadLine, PromptLine, parse_line
+from neuron_llm.runtime.batch.batch import BatchOptions, run_batch
+from neuron_llm.runtime.batch.observer import BatchProgress
+from neuron_llm.runtime.batch.prompt_line import BadLine, PromptLine, parse_line
 from neuron_llm.runtime.batch.records import OrderedRecordWriter
 from neuron_llm.runtime.engine.engine import Engine
 

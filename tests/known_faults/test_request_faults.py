@@ -17,7 +17,7 @@ from neuron_llm import LLM, SamplingParams
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.errors import NoProgressError, RequestError
 from neuron_llm.runtime.batch.batch import BatchOptions, run_batch
-from neuron_llm.runtime.batch.prompt_lines import parse_line
+from neuron_llm.runtime.batch.prompt_line import parse_line
 from neuron_llm.runtime.batch.records import OrderedRecordWriter
 from neuron_llm.runtime.engine.engine import Engine
 from neuron_llm.scheduler import HoldReason, NeuronScheduler, Request

@@ -10,8 +10,9 @@ from cli_runner import run_cli
 from repository import SHARED_DATA
 from test_smollm2_equivalence import MODEL
 
-from neuron_llm.compile.compiler import CompileOptions, compile_artifact
+from neuron_llm.compile.compiler import compile_artifact
 from neuron_llm.compile.config.file import load_config
+from neuron_llm.compile.options import CompileOptions
 from neuron_llm.compile.plan.plan import plan_compile
 
 PROMPTS = SHARED_DATA / "prompts" / "mmlu_cot_prefixes_57.jsonl"

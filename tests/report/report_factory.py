@@ -6,7 +6,7 @@ from pathlib import Path
 
 from config_factory import write_config
 
-from neuron_llm.compile.config.file import load_config
+from neuron_llm.compile.planned_model import plan_model
 from neuron_llm.report.subject import ReportSubject, subject_of_config
 
 CONFIG = """\
@@ -22,8 +22,8 @@ HEADER = "arrival_s,prompt_tokens,output_tokens"
 
 
 def make_subject(directory: Path, text: str = CONFIG) -> ReportSubject:
-    loaded = load_config(write_config(directory, text))
-    return subject_of_config(loaded, directory / "artifacts")
+    planned = plan_model(write_config(directory, text))
+    return subject_of_config(planned, directory / "artifacts")
 
 
 def write_rows(path: Path, *rows: str) -> Path:

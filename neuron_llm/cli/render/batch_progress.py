@@ -8,7 +8,7 @@ from typing import Self
 
 from neuron_llm.cli.render.table import counted
 from neuron_llm.cli.terminal.console import Console
-from neuron_llm.runtime.batch.batch import BatchProgress
+from neuron_llm.runtime.batch.observer import BatchProgress
 
 
 class BatchStatus:

@@ -7,8 +7,9 @@ from typing import Any
 
 from neuron_llm.backends.neuron.generations import DeviceMemory
 from neuron_llm.cli.render.table import render_table
-from neuron_llm.compile.compiler import CompileOptions, graph_specs
+from neuron_llm.compile.compiler import graph_specs
 from neuron_llm.compile.config.file import LoadedConfig
+from neuron_llm.compile.options import CompileOptions
 from neuron_llm.compile.plan.memory import GraphMemory, MemoryPlan
 from neuron_llm.compile.plan.neuron_code import MAX_INSTRUCTIONS
 from neuron_llm.compile.plan.plan import CompilePlan, NeuronPlan

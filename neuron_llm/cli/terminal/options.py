@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from neuron_llm.artifact.latest import find_latest
+from neuron_llm.artifact.latest import ARTIFACTS_DIR, find_latest
 from neuron_llm.artifact.manifest import Manifest, read_manifest
 from neuron_llm.cli.terminal.console import Console
 from neuron_llm.cli.terminal.library_settings import prepare_libraries
 from neuron_llm.errors import NeuronLLMError
-
-ARTIFACTS_DIR = Path("artifacts")
 
 VerboseOption = Annotated[
     bool,

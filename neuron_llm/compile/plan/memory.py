@@ -1,51 +1,14 @@
-"""How much memory an artifact needs: estimated before it is compiled, and by its manifest after."""
+"""How much memory an artifact will need, estimated before it is compiled."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neuron_llm.artifact.manifest import Manifest
 from neuron_llm.compile.config.kv_cache import KVCachePlan
 from neuron_llm.compile.model.model_spec import ModelSpec
 from neuron_llm.compile.plan.neuron_code import CodeEstimate
-from neuron_llm.quantities import DTYPE_BYTES, shown_bytes
+from neuron_llm.quantities import DTYPE_BYTES
 from neuron_llm.scheduler.buckets import Bucket, BucketSet, PrefillBucket
-
-
-@dataclass(frozen=True)
-class HeldMemory:
-    """What an artifact holds for as long as it is loaded.
-
-    Attributes:
-        weights_bytes: mapped once for all graphs.
-        kv_cache_bytes: once for all graphs, the null block included.
-    """
-
-    weights_bytes: int
-    kv_cache_bytes: int
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> HeldMemory:
-        """Return what a compiled artifact holds."""
-        settings, model = manifest.settings, manifest.model
-        num_slots = settings.num_blocks * settings.block_size
-        slot_bytes = 2 * model.num_kv_heads * model.head_dim * DTYPE_BYTES[settings.dtype]
-        return cls(
-            weights_bytes=manifest.weights.file.size_bytes,
-            kv_cache_bytes=num_slots * slot_bytes * model.num_layers,
-        )
-
-    @property
-    def total_bytes(self) -> int:
-        """Both together."""
-        return self.weights_bytes + self.kv_cache_bytes
-
-    def __str__(self) -> str:
-        """Return the two in words."""
-        return (
-            f"{shown_bytes(self.weights_bytes)} of weights and"
-            f" {shown_bytes(self.kv_cache_bytes)} of KV cache"
-        )
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,9 @@ def verified(
             verdict = asdict(verifier.verify(graph.bucket))
             verdicts[graph.graph_key] = VerificationEntry(**verdict, tolerance=verifier.tolerance)
             on_event(BuildEvent(graph.name, "verified", time.perf_counter() - started))
-        golden = GoldenTest(session, manifest).record(reference)
+        golden = GoldenTest(session, manifest).record(
+            lambda token_ids, positions: reference.run(token_ids, positions).logits
+        )
     graphs = [g.model_copy(update={"verification": verdicts[g.graph_key]}) for g in manifest.graphs]
     return manifest.model_copy(update={"graphs": tuple(graphs), "golden": golden})
 

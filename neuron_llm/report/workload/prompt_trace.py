@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from neuron_llm.errors import NeuronLLMError, RequestError
 from neuron_llm.report.workload.trace import BadRow, Trace, TraceRequest
-from neuron_llm.runtime.batch.prompt_lines import BadLine, PromptLine
-from neuron_llm.runtime.batch.prompts import PromptReader, open_prompts
+from neuron_llm.runtime.batch.prompt_file import PromptReader, open_prompts
+from neuron_llm.runtime.batch.prompt_line import BadLine, PromptLine
 from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 from neuron_llm.runtime.sampling.vocabulary_check import check_prompt
 

@@ -14,12 +14,13 @@ from typing import Any
 
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.batch.metrics import RunMetrics
+from neuron_llm.runtime.batch.observer import BatchProgress
 from neuron_llm.runtime.batch.openai_logprobs import (
     LogprobsForm,
     chat_logprobs,
     completion_logprobs,
 )
-from neuron_llm.runtime.batch.prompt_lines import BadLine, PromptId, PromptLine
+from neuron_llm.runtime.batch.prompt_line import BadLine, PromptId, PromptLine
 from neuron_llm.runtime.batch.records import OrderedRecordWriter, OutputRecord
 from neuron_llm.runtime.engine.engine import Engine
 from neuron_llm.runtime.engine.outputs import RequestOutput
@@ -37,25 +38,16 @@ class BatchOptions:
     """What holds for every line of a job.
 
     Attributes:
-        flag_fields: sampling fields from the command line; a line's own win over them.
+        job_fields: sampling fields of the job; a line's own win over them.
         generation_fields: sampling fields from the model's `generation_config.json`, the weakest.
         include_token_ids: write `token_ids` into the records.
         chat_template: a Jinja template that replaces the model's, for `messages`.
     """
 
-    flag_fields: Mapping[str, Any]
+    job_fields: Mapping[str, Any]
     generation_fields: Mapping[str, Any]
     include_token_ids: bool = False
     chat_template: str | None = None
-
-
-@dataclass(frozen=True)
-class BatchProgress:
-    """How far a job is."""
-
-    num_done: int
-    num_failed: int
-    num_output_tokens: int
 
 
 @dataclass(frozen=True)
@@ -132,7 +124,7 @@ class _Job:
         try:
             params = SamplingParams.merged(
                 line.sampling,
-                self.options.flag_fields,
+                self.options.job_fields,
                 self.options.generation_fields,
                 _default_fields(line),
             )

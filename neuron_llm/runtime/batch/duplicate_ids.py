@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.runtime.batch.prompt_lines import BadLine, PromptId, PromptLine
-from neuron_llm.runtime.batch.prompts import PromptReader, open_prompts
+from neuron_llm.runtime.batch.prompt_file import PromptReader, open_prompts
+from neuron_llm.runtime.batch.prompt_line import BadLine, PromptId, PromptLine
 
 MAX_REPORTED = 20
 

@@ -13,7 +13,7 @@ from neuron_llm.runtime.batch.openai_logprobs import (
     completion_logprobs,
     prompt_logprobs,
 )
-from neuron_llm.runtime.batch.prompt_lines import BadLine, PromptId
+from neuron_llm.runtime.batch.prompt_line import BadLine, PromptId
 from neuron_llm.runtime.engine.outputs import CompletionOutput, RequestOutput
 
 # Characters that JSON leaves as they are and that some readers take for the end of a line.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron_llm.runtime.batch.prompt_lines import BadLine
+from neuron_llm.runtime.batch.prompt_line import BadLine
 from neuron_llm.runtime.batch.records import (
     OrderedRecordWriter,
     OutputRecord,

@@ -20,7 +20,7 @@ from tiny_models import random_prompt
 from neuron_llm import LLM, SamplingParams
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.batch.batch import BatchOptions, run_batch
-from neuron_llm.runtime.batch.prompt_lines import parse_line
+from neuron_llm.runtime.batch.prompt_line import parse_line
 from neuron_llm.runtime.batch.records import OrderedRecordWriter
 from neuron_llm.runtime.chat import ChatSession
 from neuron_llm.runtime.engine.engine import Engine

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.runtime.batch import prompts
-from neuron_llm.runtime.batch.prompt_lines import BadLine, PromptLine
-from neuron_llm.runtime.batch.prompts import PromptReader, open_prompts
+from neuron_llm.runtime.batch import prompt_file
+from neuron_llm.runtime.batch.prompt_file import PromptReader, open_prompts
+from neuron_llm.runtime.batch.prompt_line import BadLine, PromptLine
 
 
 def read(data: bytes) -> list[PromptLine | BadLine]:
@@ -64,7 +64,7 @@ def test_a_file_in_utf_16_is_refused_with_a_way_out(encoding: str) -> None:
 def test_a_line_past_the_limit_is_refused_and_the_next_one_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(prompts, "MAX_LINE_BYTES", 40)
+    monkeypatch.setattr(prompt_file, "MAX_LINE_BYTES", 40)
     fits = b'{"prompt": "' + b"x" * 25 + b'"}\n'
     assert len(fits) == 40
     long = b'{"prompt": "' + b"x" * 3_000_000 + b'"}\n'

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.runtime.batch.prompts import PromptReader
-from neuron_llm.runtime.finished_records import FinishedRecords, find_finished_records
+from neuron_llm.runtime.batch.prompt_file import PromptReader
+from neuron_llm.runtime.batch.resume import FinishedRecords, find_finished_records
 
 PATH = Path("out.jsonl")
 PROMPTS = b'{"id": "a", "prompt": "x"}\n\nno json\n{"prompt": "y"}\n{"id": "d", "prompt": "z"}\n'

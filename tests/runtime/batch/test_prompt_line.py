@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuron_llm.runtime.batch.prompt_lines import BadLine, PromptLine, parse_line
+from neuron_llm.runtime.batch.prompt_line import BadLine, PromptLine, parse_line
 from neuron_llm.runtime.sampling.sampling_params import SamplingParams
 
 

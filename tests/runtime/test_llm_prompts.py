@@ -11,7 +11,7 @@ from conftest import Compiled
 
 from neuron_llm import LLM, SamplingParams
 from neuron_llm.errors import RequestError
-from neuron_llm.runtime.prompt_forms import parse_prompts
+from neuron_llm.runtime.llm_prompts import parse_prompts
 
 GREEDY = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
 

@@ -1,42 +1,33 @@
-"""Sampling fields from flags and from the artifact, the two layers below a line's own."""
+"""What an artifact says of sampling: the layer below a request's own fields. Knows no torch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import typer
-
+from neuron_llm.artifact.manifest import Manifest
 from neuron_llm.errors import ArtifactError, RequestError
+from neuron_llm.runtime.sampling.greedy_only import default_fields
 from neuron_llm.runtime.sampling.sampling_params import SamplingParams, generation_config_fields
 
 _GENERATION_CONFIG = "generation_config.json"
 
 
-def given_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that were given, checked like the fields of a line.
+def generation_defaults(artifact_dir: Path, manifest: Manifest) -> dict[str, Any]:
+    """Return the sampling fields that hold where a request names none.
 
-    Raises:
-        typer.BadParameter: a value is out of range, or two contradict each other.
-    """
-    given = {name: value for name, value in flags.items() if value not in (None, [])}
-    try:
-        # `min_tokens` may fit what only a line or the model says about `max_tokens`.
-        SamplingParams.merged(given, {"max_tokens": None})
-    except RequestError as error:
-        raise typer.BadParameter(error.message) from error
-    return given
-
-
-def generation_fields(artifact_dir: Path) -> dict[str, Any]:
-    """Return what the model's `generation_config.json` says.
+    They are those of the model's `generation_config.json`, and temperature 0 over them where the
+    graphs give tokens instead of logits.
 
     Raises:
         ArtifactError: the file is damaged.
     """
-    path = artifact_dir / _GENERATION_CONFIG
+    greedy = default_fields(samples_greedily=manifest.settings.samples_greedily)
+    return _generation_config(artifact_dir / _GENERATION_CONFIG) | greedy
+
+
+def _generation_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if not isinstance(config, dict):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from neuron_llm.errors import NeuronLLMError
-from neuron_llm.runtime.batch.prompt_lines import (
+from neuron_llm.runtime.batch.prompt_line import (
     PROMPT_FIELDS,
     BadLine,
     PromptLine,
