@@ -25,7 +25,7 @@ from neuron_llm.compile.model.checkpoint_check import check_checkpoint
 from neuron_llm.compile.options import CompileOptions
 from neuron_llm.compile.plan.plan import CompilePlan
 from neuron_llm.compile.planned_model import PlannedModel, plan_model
-from neuron_llm.compile.verify.artifact_graphs import verified
+from neuron_llm.compile.verify.artifact_graphs import with_verdicts
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def compile_artifact(
             directory.mkdir()
             manifest = write_artifact(directory, loaded, plan, checkpoint, compiled)
             if options.verify and not obstacles:
-                manifest = verified(manifest, directory, checkpoint, destination, on_event)
+                manifest = with_verdicts(manifest, directory, checkpoint, destination, on_event)
             manifest.write(directory)
             put_in_place(
                 directory, destination, manifest, force=options.force, extend=options.extend

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from neuron_llm.compile.verify.verification import Verifier
 
 
-def verified(
+def with_verdicts(
     manifest: Manifest,
     directory: Path,
     checkpoint: Path,
