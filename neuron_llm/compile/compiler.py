@@ -16,7 +16,7 @@ from neuron_llm.artifact.manifest import Manifest
 from neuron_llm.artifact.scratch import artifact_scratch
 from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.graph.spec import GraphSpec
-from neuron_llm.backends.protocol import BuildListener, CompileJob
+from neuron_llm.backends.protocol import BuildListener, BuildRequest
 from neuron_llm.compile.artifact_writer import CompiledGraphs, write_artifact
 from neuron_llm.compile.config.file import LoadedConfig
 from neuron_llm.compile.destination import check_destination, put_in_place
@@ -106,15 +106,15 @@ def compile_artifact(
     with GraphCache(options.cache_dir).session():
         checkpoint = resolve_checkpoint(loaded, options.cache_dir)
         check_checkpoint(checkpoint)
-        job = CompileJob(
+        request = BuildRequest(
             specs=graph_specs(loaded, plan),
             cache_dir=options.cache_dir,
             num_jobs=options.num_jobs,
             on_event=on_event,
             timeout_s=options.timeout_s,
         )
-        built = backend.compile_graphs(job)
-        compiled = CompiledGraphs(backend, built, backend.shared_files(job, built))
+        built = backend.compile_graphs(request)
+        compiled = CompiledGraphs(backend, built, backend.shared_files(request, built))
         options.artifacts_dir.mkdir(parents=True, exist_ok=True)
         with artifact_scratch(options.artifacts_dir) as scratch:
             directory = scratch / plan.name
