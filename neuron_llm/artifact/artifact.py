@@ -8,7 +8,7 @@ from pathlib import Path
 
 from neuron_llm.artifact.golden import GoldenTest
 from neuron_llm.artifact.held_memory import check_memory
-from neuron_llm.artifact.load_job import constant_specs, load_job
+from neuron_llm.artifact.load_request import constant_specs, load_request
 from neuron_llm.artifact.machine_memory import read_memory
 from neuron_llm.artifact.manifest import (
     TOKENIZER_DIR,
@@ -91,7 +91,7 @@ class Artifact:
         with ThreadPoolExecutor(max_workers=1) as pool:
             checked = pool.submit(check_content, self.directory, weights, what="the artifact")
             try:
-                return backend.load(load_job(self.directory, self.manifest))
+                return backend.load(load_request(self.directory, self.manifest))
             finally:
                 # Its word goes first: loading damaged weights may fail in any way, or in none.
                 checked.result()

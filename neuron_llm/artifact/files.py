@@ -29,7 +29,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class VerifiedFiles:
+class CheckedFiles:
     """What looking at every byte found.
 
     Attributes:
@@ -45,7 +45,7 @@ class VerifiedFiles:
     unlisted: tuple[str, ...]
 
 
-def verify_files(directory: Path, on_file: FileListener = lambda path: None) -> VerifiedFiles:
+def check_files(directory: Path, on_file: FileListener = lambda path: None) -> CheckedFiles:
     """Compare every file of an artifact with its checksum.
 
     Args:
@@ -63,7 +63,7 @@ def verify_files(directory: Path, on_file: FileListener = lambda path: None) -> 
             raise
         # Without it nothing is known about the other files.
         damage = Damage(MANIFEST_FILE, error.message)
-        return VerifiedFiles(1, 0, (damage,), ())
+        return CheckedFiles(1, 0, (damage,), ())
     if not is_sealed((directory / MANIFEST_FILE).read_bytes()):
         damages.append(Damage(MANIFEST_FILE, "its text does not have the checksum at its end"))
     files = list(manifest.all_files())
@@ -75,7 +75,7 @@ def verify_files(directory: Path, on_file: FileListener = lambda path: None) -> 
     if not damages:
         # What the files say together: whether every shape has a graph.
         read_manifest(directory)
-    return VerifiedFiles(
+    return CheckedFiles(
         num_files=len(files) + 1,
         num_bytes=sum(entry.size_bytes for entry in files),
         damages=tuple(damages),

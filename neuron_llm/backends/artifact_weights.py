@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 
 from neuron_llm.backends.graph.spec import ConstantSpec
-from neuron_llm.backends.protocol import LoadJob
+from neuron_llm.backends.protocol import LoadRequest
 from neuron_llm.errors import ArtifactError
 
 
@@ -19,10 +19,10 @@ def map_tensors(path: Path) -> dict[str, torch.Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-def artifact_weights(job: LoadJob) -> dict[str, torch.Tensor]:
+def artifact_weights(request: LoadRequest) -> dict[str, torch.Tensor]:
     """Return the weights that all graphs share, tied ones by each of their names."""
-    weights = map_tensors(job.weights)
-    for alias, stored in job.weight_aliases.items():
+    weights = map_tensors(request.weights)
+    for alias, stored in request.weight_aliases.items():
         if stored in weights:  # Otherwise the graph that needs it says so.
             weights[alias] = weights[stored]
     return weights

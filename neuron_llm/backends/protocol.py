@@ -54,7 +54,7 @@ BuildListener = Callable[[BuildEvent], None]
 
 
 @dataclass(frozen=True)
-class CompileJob:
+class BuildRequest:
     """One call of `Backend.compile_graphs`.
 
     Attributes:
@@ -93,7 +93,7 @@ class GraphFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadJob:
+class LoadRequest:
     """One call of `Backend.load`: files that have been checked against the manifest.
 
     Attributes:
@@ -156,21 +156,21 @@ class Backend(Protocol):
         """Return for each spec whether its graph is in the cache. Exports and builds nothing."""
         ...
 
-    def compile_graphs(self, job: CompileJob) -> list[BuiltGraph]:
-        """Return the graphs of a job in order, from the cache or newly built.
+    def compile_graphs(self, request: BuildRequest) -> list[BuiltGraph]:
+        """Return the graphs of a request in order, from the cache or newly built.
 
         Raises:
             CompileError: graphs failed; the others are in the cache.
         """
         ...
 
-    def shared_files(self, job: CompileJob, built: Sequence[BuiltGraph]) -> list[Path]:
-        """Return what the graphs of a job need at run time besides themselves, such as a library.
+    def shared_files(self, request: BuildRequest, built: Sequence[BuiltGraph]) -> list[Path]:
+        """Return what the graphs need at run time besides themselves, such as a library.
 
         A file's name stands for its content: two that differ have two names.
 
         Args:
-            job: that `compile_graphs` was given.
+            request: that `compile_graphs` was given.
             built: what it returned.
 
         Raises:
@@ -182,7 +182,7 @@ class Backend(Protocol):
         """Return a constant as the artifact stores it, from the weights that it is made of."""
         ...
 
-    def load(self, job: LoadJob) -> Session:
+    def load(self, request: LoadRequest) -> Session:
         """Load graphs and weights and allocate the KV cache. Needs no compiler.
 
         Raises:

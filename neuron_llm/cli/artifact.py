@@ -36,28 +36,28 @@ def verify_command(
 
     Exit code 1 if one is damaged. Example: neuron-llm artifact verify artifacts/latest
     """
-    from neuron_llm.artifact.files import verify_files
+    from neuron_llm.artifact.files import check_files
     from neuron_llm.quantities import shown_bytes
 
     console = open_console(ctx, verbose=verbose, quiet=quiet)
     with _FileStatus(console, "checking") as status:
-        verified = verify_files(artifact, status.show)
-    for path in verified.unlisted:
+        checked = check_files(artifact, status.show)
+    for path in checked.unlisted:
         console.warn(f"`{path}` is not part of the artifact")
-    damages = verified.damages
+    damages = checked.damages
     if json_output:
         document = {
             "artifact": str(artifact),
-            "num_files": verified.num_files,
-            "num_bytes": verified.num_bytes,
+            "num_files": checked.num_files,
+            "num_bytes": checked.num_bytes,
             "damaged": [{"path": damage.path, "reason": damage.reason} for damage in damages],
-            "unlisted": list(verified.unlisted),
+            "unlisted": list(checked.unlisted),
         }
         console.result(_document(document))
     elif damages:
         console.result("\n".join(f"damaged  {damage.path}: {damage.reason}" for damage in damages))
     else:
-        what = f"{counted(verified.num_files, 'file')}, {shown_bytes(verified.num_bytes)}"
+        what = f"{counted(checked.num_files, 'file')}, {shown_bytes(checked.num_bytes)}"
         console.result(f"{artifact}: {what}, every byte as it was compiled")
     if damages:
         console.error(f"{counted(len(damages), 'file')} of `{artifact}` damaged")

@@ -16,7 +16,7 @@ from neuron_llm.artifact.manifest import Manifest
 from neuron_llm.artifact.scratch import artifact_scratch
 from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.graph.spec import GraphSpec
-from neuron_llm.backends.protocol import BuildListener, CompileJob
+from neuron_llm.backends.protocol import BuildListener, BuildRequest
 from neuron_llm.compile.artifact_writer import CompiledGraphs, write_artifact
 from neuron_llm.compile.config.file import LoadedConfig
 from neuron_llm.compile.destination import check_destination, put_in_place
@@ -25,7 +25,7 @@ from neuron_llm.compile.model.checkpoint_check import check_checkpoint
 from neuron_llm.compile.options import CompileOptions
 from neuron_llm.compile.plan.plan import CompilePlan
 from neuron_llm.compile.planned_model import PlannedModel, plan_model
-from neuron_llm.compile.verify.artifact_graphs import verified
+from neuron_llm.compile.verify.artifact_graphs import with_verdicts
 
 
 @dataclass(frozen=True)
@@ -106,22 +106,22 @@ def compile_artifact(
     with GraphCache(options.cache_dir).session():
         checkpoint = resolve_checkpoint(loaded, options.cache_dir)
         check_checkpoint(checkpoint)
-        job = CompileJob(
+        request = BuildRequest(
             specs=graph_specs(loaded, plan),
             cache_dir=options.cache_dir,
             num_jobs=options.num_jobs,
             on_event=on_event,
             timeout_s=options.timeout_s,
         )
-        built = backend.compile_graphs(job)
-        compiled = CompiledGraphs(backend, built, backend.shared_files(job, built))
+        built = backend.compile_graphs(request)
+        compiled = CompiledGraphs(backend, built, backend.shared_files(request, built))
         options.artifacts_dir.mkdir(parents=True, exist_ok=True)
         with artifact_scratch(options.artifacts_dir) as scratch:
             directory = scratch / plan.name
             directory.mkdir()
             manifest = write_artifact(directory, loaded, plan, checkpoint, compiled)
             if options.verify and not obstacles:
-                manifest = verified(manifest, directory, checkpoint, destination, on_event)
+                manifest = with_verdicts(manifest, directory, checkpoint, destination, on_event)
             manifest.write(directory)
             put_in_place(
                 directory, destination, manifest, force=options.force, extend=options.extend

@@ -16,7 +16,7 @@ import pytest
 from artifact_damage import cut_off, flipped
 from conftest import Compiled
 
-from neuron_llm.artifact.files import verify_files
+from neuron_llm.artifact.files import check_files
 from neuron_llm.artifact.manifest import MANIFEST_FILE, read_manifest
 from neuron_llm.artifact.packed import LIST_FILE, pack_artifact, unpack_artifact
 from neuron_llm.errors import ArtifactError
@@ -46,7 +46,7 @@ def refusal(file: Path, destination: Path) -> str:
 def test_unpacking_gives_back_every_byte(packed: Path, llama: Compiled, tmp_path: Path) -> None:
     unpacked = unpack_artifact(packed, tmp_path / "other")
     assert content_of(tmp_path / "other") == content_of(llama.artifact)
-    assert verify_files(tmp_path / "other").damages == ()
+    assert check_files(tmp_path / "other").damages == ()
     assert unpacked.num_files == len(content_of(llama.artifact))
     assert sorted(os.listdir(tmp_path)) == ["other", "tiny.tar"]
 

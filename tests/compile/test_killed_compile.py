@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from neuron_llm.artifact.artifact import Artifact
-from neuron_llm.artifact.files import verify_files
+from neuron_llm.artifact.files import check_files
 from neuron_llm.artifact.scratch import prune_artifacts
 from neuron_llm.backends.build import entry
 from neuron_llm.backends.build.cache import GraphCache
@@ -78,7 +78,7 @@ def kill_at_random(workshop: Path, num_times: int, rng: random.Random) -> None:
             compiling.kill()
             compiling.wait()
         for artifact in artifacts_of(workshop):
-            assert verify_files(artifact).damages == ()
+            assert check_files(artifact).damages == ()
 
 
 def resume(workshop: Path) -> None:
@@ -87,7 +87,7 @@ def resume(workshop: Path) -> None:
     artifact = Artifact.open(workshop / "artifacts" / "tiny")
     assert [graph.name for graph in artifact.manifest.graphs] == GRAPHS
     assert artifact.manifest.golden is not None
-    assert verify_files(artifact.directory).damages == ()
+    assert check_files(artifact.directory).damages == ()
     artifact.load()
     prune_artifacts(workshop / "artifacts", dry_run=False)
     assert sorted(os.listdir(workshop / "artifacts")) == ["latest", "tiny"]

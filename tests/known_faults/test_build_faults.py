@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from neuron_llm.backends.build.builds import GraphBuilder, graphs_of_job
+from neuron_llm.backends.build.builds import GraphBuilder, requested_graphs
 from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.build.failure import GraphBuildError
 from neuron_llm.backends.build.files import write_description
 from neuron_llm.backends.build.pool import BuildTask, build_all
 from neuron_llm.backends.graph.spec import GraphSpec
-from neuron_llm.backends.protocol import BuildEvent, CompileJob
+from neuron_llm.backends.protocol import BuildEvent, BuildRequest
 from neuron_llm.scheduler.buckets import DecodeBucket
 
 
@@ -59,14 +59,14 @@ def test_after_a_failure_only_the_graph_that_failed_is_built(tmp_path: Path) -> 
         build=_build_unless_broken, target=broken, preload="json", prepare=lambda: None
     )
     events: list[BuildEvent] = []
-    job = CompileJob(specs, tmp_path / "cache", num_jobs=1, on_event=events.append)
+    build_request = BuildRequest(specs, tmp_path / "cache", num_jobs=1, on_event=events.append)
     keys = ["one", "two", "four"]
     broken.write_text("decode_b1_c64")
     with pytest.raises(GraphBuildError, match="1 of 3 graphs did not compile: decode_b1_c64: "):
-        graphs_of_job(job, keys, builder)
+        requested_graphs(build_request, keys, builder)
     events.clear()
     broken.write_text("")
-    assert [graph.graph_key for graph in graphs_of_job(job, keys, builder)] == keys
+    assert [graph.graph_key for graph in requested_graphs(build_request, keys, builder)] == keys
     assert {event.graph: event.status for event in events} == {
         "decode_b1_c64": "built", "decode_b2_c64": "cached", "decode_b4_c64": "cached",
     }  # fmt: skip

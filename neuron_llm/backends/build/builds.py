@@ -1,4 +1,4 @@
-"""The graphs of a job: those that the cache has, and the building of those that it has not."""
+"""The graphs of a request: those that the cache has, and the building of those that it has not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neuron_llm.backends.build.cache import GraphCache
 from neuron_llm.backends.build.files import read_built_graph
 from neuron_llm.backends.build.pool import BuildTask, build_all
 from neuron_llm.backends.graph.spec import GraphSpec
-from neuron_llm.backends.protocol import BuildEvent, BuiltGraph, CompileJob
+from neuron_llm.backends.protocol import BuildEvent, BuildRequest, BuiltGraph
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,22 +31,24 @@ class GraphBuilder:
     prepare: Callable[[], object]
 
 
-def graphs_of_job(job: CompileJob, keys: Sequence[str], builder: GraphBuilder) -> list[BuiltGraph]:
-    """Return the graphs of a job in order, from the cache or newly built.
+def requested_graphs(
+    request: BuildRequest, keys: Sequence[str], builder: GraphBuilder
+) -> list[BuiltGraph]:
+    """Return the graphs of a request in order, from the cache or newly built.
 
     Args:
-        job: what to have.
+        request: what to have.
         keys: the first-level key of every specification.
         builder: how to build what is missing.
 
     Raises:
         CompileError: graphs failed; the others are in the cache.
     """
-    cache = GraphCache(job.cache_dir)
+    cache = GraphCache(request.cache_dir)
     tasks = []
-    for spec, key in zip(job.specs, keys, strict=True):
+    for spec, key in zip(request.specs, keys, strict=True):
         if cache.find(key) is not None:
-            job.on_event(BuildEvent(spec.bucket.name, "cached"))
+            request.on_event(BuildEvent(spec.bucket.name, "cached"))
         else:
             tasks.append(
                 BuildTask(
@@ -60,10 +62,10 @@ def graphs_of_job(job: CompileJob, keys: Sequence[str], builder: GraphBuilder) -
         builder.prepare()
         build_all(
             tasks,
-            num_jobs=job.num_jobs,
+            num_jobs=request.num_jobs,
             preload=[builder.preload],
-            on_event=job.on_event,
-            timeout_s=job.timeout_s,
+            on_event=request.on_event,
+            timeout_s=request.timeout_s,
         )
     directories = [cache.find(key) for key in keys]
     assert None not in directories, "a build ended without an entry in the cache"

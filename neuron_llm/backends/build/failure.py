@@ -87,7 +87,7 @@ class BuildFailure:
 
 
 def build_error(failures: Sequence[BuildFailure], num_tasks: int) -> GraphBuildError:
-    """Return the one error for every failure of a job of `num_tasks` graphs."""
+    """Return the one error for every failure of a request of `num_tasks` graphs."""
     return GraphBuildError(
         f"{len(failures)} of {num_tasks} graphs did not compile: "
         + "; ".join(failure.text for failure in failures),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuron_llm.backends.build.builds import GraphBuilder, graphs_of_job, key_parts
+from neuron_llm.backends.build.builds import GraphBuilder, key_parts, requested_graphs
 from neuron_llm.backends.build.cache import GraphCache, content_key
 from neuron_llm.backends.cpu.environment import graph_environment, library_versions
 from neuron_llm.backends.cpu.features import cpu_features
@@ -18,7 +18,7 @@ from neuron_llm.backends.cpu.operators.isa import missing_features
 from neuron_llm.backends.cpu.operators.library import build_library, library_name
 from neuron_llm.backends.cpu.target import GRAPH_FILE, CpuTarget
 from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
-from neuron_llm.backends.protocol import BuiltGraph, CompileJob, LoadJob, Session
+from neuron_llm.backends.protocol import BuildRequest, BuiltGraph, LoadRequest, Session
 from neuron_llm.errors import CompileError
 
 if TYPE_CHECKING:
@@ -50,17 +50,17 @@ class CpuBackend:
         cache = GraphCache(cache_dir)
         return [cache.find(config_key(spec, self.target)) is not None for spec in specs]
 
-    def compile_graphs(self, job: CompileJob) -> list[BuiltGraph]:
+    def compile_graphs(self, request: BuildRequest) -> list[BuiltGraph]:
         """See `Backend.compile_graphs`."""
-        keys = [config_key(spec, self.target) for spec in job.specs]
+        keys = [config_key(spec, self.target) for spec in request.specs]
 
         def prepare() -> None:
             _require_torch()
             _require_compiler()
-            self.operator_library(job.cache_dir)
+            self.operator_library(request.cache_dir)
 
-        return graphs_of_job(
-            job,
+        return requested_graphs(
+            request,
             keys,
             GraphBuilder(
                 build=_build,
@@ -70,9 +70,9 @@ class CpuBackend:
             ),
         )
 
-    def shared_files(self, job: CompileJob, built: Sequence[BuiltGraph]) -> list[Path]:
+    def shared_files(self, request: BuildRequest, built: Sequence[BuiltGraph]) -> list[Path]:
         """See `Backend.shared_files`: the operator library."""
-        library = self.operator_library(job.cache_dir)
+        library = self.operator_library(request.cache_dir)
         return [] if library is None else [library]
 
     def operator_library(self, cache_dir: Path) -> Path | None:
@@ -100,11 +100,11 @@ class CpuBackend:
         stack = tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
         return pack_weight(stack) if constant.layout == "packed" else stack
 
-    def load(self, job: LoadJob) -> Session:
+    def load(self, request: LoadRequest) -> Session:
         """See `Backend.load`."""
         from neuron_llm.backends.cpu.session import CpuSession
 
-        return CpuSession(job)
+        return CpuSession(request)
 
     def versions(self) -> dict[str, str]:
         """See `Backend.versions`."""

@@ -10,7 +10,7 @@ from neuron_llm.backends.cpu.shared_object import SharedObject
 from neuron_llm.backends.cpu.target import CONSTANTS_FILE, GRAPH_FILE
 from neuron_llm.backends.graph.inputs import GraphInputs, num_rows, torch_dtype
 from neuron_llm.backends.graph.lazy_zeros import lazy_zeros
-from neuron_llm.backends.protocol import GraphFiles, LoadJob
+from neuron_llm.backends.protocol import GraphFiles, LoadRequest
 from neuron_llm.scheduler.buckets import Bucket
 
 
@@ -18,25 +18,25 @@ class CpuSession:
     """Every graph of an artifact, ready to run. No compiler is needed, nothing is unpacked.
 
     Args:
-        job: what to load.
+        request: what to load.
 
     Raises:
         ArtifactError: a weight is missing or has another shape or dtype than a graph needs.
     """
 
-    def __init__(self, job: LoadJob) -> None:
-        for path in job.shared_files:
+    def __init__(self, request: LoadRequest) -> None:
+        for path in request.shared_files:
             load_library(path)  # Graphs that were linked with it find it by its name.
-        shape = job.kv_cache
+        shape = request.kv_cache
         cache_shape = (shape.num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
-        dtype = torch_dtype(job.dtype)
+        dtype = torch_dtype(request.dtype)
         self.key_caches = [lazy_zeros(cache_shape, dtype) for _ in range(shape.num_layers)]
         self.value_caches = [lazy_zeros(cache_shape, dtype) for _ in range(shape.num_layers)]
-        weights = artifact_weights(job)
-        self._graphs = {graph.bucket: _load_graph(graph, weights) for graph in job.graphs}
+        weights = artifact_weights(request)
+        self._graphs = {graph.bucket: _load_graph(graph, weights) for graph in request.graphs}
         self._logits = {
-            graph.bucket: torch.zeros((num_rows(graph.bucket), job.vocab_size), dtype=dtype)
-            for graph in job.graphs
+            graph.bucket: torch.zeros((num_rows(graph.bucket), request.vocab_size), dtype=dtype)
+            for graph in request.graphs
         }
 
     def execute(self, bucket: Bucket, inputs: GraphInputs) -> torch.Tensor:

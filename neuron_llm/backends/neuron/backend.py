@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuron_llm.backends.build.builds import GraphBuilder, graphs_of_job, key_parts
+from neuron_llm.backends.build.builds import GraphBuilder, key_parts, requested_graphs
 from neuron_llm.backends.build.cache import GraphCache, content_key
 from neuron_llm.backends.graph.spec import ConstantSpec, GraphSpec
 from neuron_llm.backends.neuron.devices import devices_here
@@ -30,7 +30,7 @@ from neuron_llm.backends.neuron.packages import (
     install_command,
 )
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
-from neuron_llm.backends.protocol import BuiltGraph, CompileJob, LoadJob, Session
+from neuron_llm.backends.protocol import BuildRequest, BuiltGraph, LoadRequest, Session
 from neuron_llm.errors import CompileError
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ class NeuronBackend:
         cache = GraphCache(cache_dir)
         return [cache.find(self._config_key(spec)) is not None for spec in specs]
 
-    def compile_graphs(self, job: CompileJob) -> list[BuiltGraph]:
+    def compile_graphs(self, request: BuildRequest) -> list[BuiltGraph]:
         """See `Backend.compile_graphs`."""
-        keys = [self._config_key(spec) for spec in job.specs]
-        return graphs_of_job(
-            job,
+        keys = [self._config_key(spec) for spec in request.specs]
+        return requested_graphs(
+            request,
             keys,
             GraphBuilder(
                 build=_build,
@@ -77,27 +77,27 @@ class NeuronBackend:
             ),
         )
 
-    def shared_files(self, job: CompileJob, built: Sequence[BuiltGraph]) -> list[Path]:
+    def shared_files(self, request: BuildRequest, built: Sequence[BuiltGraph]) -> list[Path]:
         """See `Backend.shared_files`: the model that the graphs are put together to, if any."""
         is_shared = self.target.binding == MODEL_BUILDER
-        return [shared_model(job, built, self.target)] if is_shared else []
+        return [shared_model(request, built, self.target)] if is_shared else []
 
     def lay_out(self, constant: ConstantSpec, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """See `Backend.lay_out`: as the checkpoint has it."""
         (tensor,) = tensors
         return tensor
 
-    def load(self, job: LoadJob) -> Session:
+    def load(self, request: LoadRequest) -> Session:
         """See `Backend.load`."""
-        if MODEL_BUILDER in job.requirements.get("binding", ()):
+        if MODEL_BUILDER in request.requirements.get("binding", ()):
             from neuron_llm.backends.neuron.model_builder.model_builder_session import (
                 ModelBuilderSession,
             )
 
-            return ModelBuilderSession(job)
+            return ModelBuilderSession(request)
         from neuron_llm.backends.neuron.trace.trace_session import TraceSession
 
-        return TraceSession(job)
+        return TraceSession(request)
 
     def versions(self) -> dict[str, str]:
         """See `Backend.versions`."""

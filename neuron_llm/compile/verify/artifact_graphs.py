@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuron_llm.artifact.load_job import load_job
+from neuron_llm.artifact.load_request import load_request
 from neuron_llm.artifact.manifest import Manifest, VerificationEntry, read_manifest
 from neuron_llm.backends.protocol import BuildEvent, BuildListener, Session
 from neuron_llm.backends.registry import get_backend
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from neuron_llm.compile.verify.verification import Verifier
 
 
-def verified(
+def with_verdicts(
     manifest: Manifest,
     directory: Path,
     checkpoint: Path,
@@ -47,7 +47,7 @@ def verified(
     if pending or golden is None:
         from neuron_llm.artifact.golden import GoldenTest
 
-        session = get_backend(manifest.backend).load(load_job(directory, manifest))
+        session = get_backend(manifest.backend).load(load_request(directory, manifest))
         reference = _reference(manifest, checkpoint)
         verifier = _verifier(session, manifest, reference)
         for graph in pending:

@@ -29,7 +29,7 @@ from neuron_llm.backends.neuron.graph.export import traceable_graph
 from neuron_llm.backends.neuron.graph_build import compile_graph
 from neuron_llm.backends.neuron.model_builder.nxd_model import put_together
 from neuron_llm.backends.neuron.target import MODEL_BUILDER, NeuronTarget
-from neuron_llm.backends.protocol import GraphFiles, KVCacheShape, LoadJob
+from neuron_llm.backends.protocol import GraphFiles, KVCacheShape, LoadRequest
 from neuron_llm.scheduler.buckets import Bucket, DecodeBucket
 
 DOUBLES = ROOT / "tests" / "doubles"
@@ -67,7 +67,7 @@ def build_graph(folder: Path, spec: GraphSpec, target: NeuronTarget) -> GraphFil
 
 def build_graphs(
     directory: Path, target: NeuronTarget = TARGET, buckets: Sequence[Bucket] = BUCKETS
-) -> LoadJob:
+) -> LoadRequest:
     """Compile the graphs of the family and write its weights, as `compile` does."""
     graphs, specs = [], [graph_spec(FAMILY, bucket) for bucket in buckets]
     for spec in specs:
@@ -86,7 +86,7 @@ def build_graphs(
     )
     config = model.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return LoadJob(
+    return LoadRequest(
         graphs=tuple(graphs),
         weights=directory / "weights.safetensors",
         weight_aliases={},

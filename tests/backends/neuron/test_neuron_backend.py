@@ -15,7 +15,7 @@ from neuron_llm.backends.neuron.devices import DevicesHere, devices_here
 from neuron_llm.backends.neuron.neuron_ls import ListedDevice, Listing
 from neuron_llm.backends.neuron.packages import installed_binding
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import CompileJob
+from neuron_llm.backends.protocol import BuildRequest
 from neuron_llm.backends.registry import get_backend
 from neuron_llm.errors import ArtifactError, CompileError
 
@@ -214,6 +214,6 @@ def test_a_missing_compiler_is_named_before_anything_is_built(
 
     use_doubles(monkeypatch)
     monkeypatch.setenv("PATH", os.defpath)
-    job = CompileJob((graph_spec("llama", PREFILL),), tmp_path, 1, lambda _: None)
+    build_request = BuildRequest((graph_spec("llama", PREFILL),), tmp_path, 1, lambda _: None)
     with pytest.raises(CompileError, match="`neuronx-cc` is not on PATH"):
-        get_backend("neuron", neuron_target=TARGET).compile_graphs(job)
+        get_backend("neuron", neuron_target=TARGET).compile_graphs(build_request)

@@ -26,7 +26,7 @@ from neuron_job import (
 )
 
 from neuron_llm import LLM, SamplingParams
-from neuron_llm.artifact.load_job import load_job
+from neuron_llm.artifact.load_request import load_request
 from neuron_llm.artifact.manifest import Manifest, read_manifest
 from neuron_llm.backends.graph.inputs import GraphInputs
 from neuron_llm.backends.neuron.trace.trace_session import TraceSession
@@ -149,7 +149,7 @@ def test_the_library_runs_it(artifact: Path, expected: list[EagerAnswer]) -> Non
 @pytest.fixture
 def loaded(artifact: Path) -> Iterator[tuple[Session, Manifest]]:
     manifest = read_manifest(artifact)
-    yield get_backend("neuron").load(load_job(artifact, manifest)), manifest
+    yield get_backend("neuron").load(load_request(artifact, manifest)), manifest
 
 
 @pytest.mark.parametrize("fault", ["none", "argmax off by one", "wrong row"])

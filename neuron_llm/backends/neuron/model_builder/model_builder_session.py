@@ -11,7 +11,7 @@ from neuron_llm.backends.graph.inputs import GraphInputs
 from neuron_llm.backends.neuron.graph.binding_table import cache_names
 from neuron_llm.backends.neuron.graph.torch_releases import torchscript
 from neuron_llm.backends.neuron.model_builder.shared_kv_state import SharedKVState
-from neuron_llm.backends.protocol import LoadJob
+from neuron_llm.backends.protocol import LoadRequest
 from neuron_llm.backends.state_transfers import StateTransfers
 from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler.buckets import Bucket
@@ -21,25 +21,25 @@ class ModelBuilderSession:
     """Every graph of an artifact, its weights on the device.
 
     Args:
-        job: what to load.
+        request: what to load.
 
     Raises:
         ArtifactError: a weight is missing or has another shape or dtype than a graph needs, or the
             installed neuronx-distributed does not take the model of the graphs.
     """
 
-    def __init__(self, job: LoadJob) -> None:
-        weights = artifact_weights(job)
+    def __init__(self, request: LoadRequest) -> None:
+        weights = artifact_weights(request)
         constants = {
             constant.name: matching_weight(constant, weights, graph.bucket.name)
-            for graph in job.graphs
+            for graph in request.graphs
             for constant in graph.constants
         }
-        self._model = _load_model(job)
+        self._model = _load_model(request)
         # A list of one: one rank. The states are none of the weights; they start at zero.
         self._model.set_weights([constants])
         self._model.to_neuron()
-        self._state = SharedKVState(self._model, cache_names(job.kv_cache.num_layers))
+        self._state = SharedKVState(self._model, cache_names(request.kv_cache.num_layers))
         self._transfers = StateTransfers()
 
     @property
@@ -78,15 +78,15 @@ class ModelBuilderSession:
         return result
 
 
-def _load_model(job: LoadJob) -> Any:
+def _load_model(request: LoadRequest) -> Any:
     from neuronx_distributed import NxDModel
 
-    if len(job.shared_files) != 1:
+    if len(request.shared_files) != 1:
         raise ArtifactError(
             "the artifact lacks the model of its graphs", hint="compile the artifact again"
         )
     with torchscript():
-        model = NxDModel.load(str(job.shared_files[0]))
+        model = NxDModel.load(str(request.shared_files[0]))
     if not isinstance(model, NxDModel):
         # What another release saved comes back as a plain TorchScript module.
         raise ArtifactError(

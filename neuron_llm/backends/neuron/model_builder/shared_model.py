@@ -10,7 +10,7 @@ from neuron_llm.backends.build.cache import GraphCache, content_key
 from neuron_llm.backends.build.inventory import JOINED_PREFIX
 from neuron_llm.backends.build.pool import BuildTask, build_all
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import BuildEvent, BuildStatus, BuiltGraph, CompileJob
+from neuron_llm.backends.protocol import BuildEvent, BuildRequest, BuildStatus, BuiltGraph
 from neuron_llm.errors import CompileError
 
 _KEY_DIGITS = 32
@@ -18,36 +18,36 @@ _TASK_NAME = "the model of all graphs"
 _STATUSES: dict[BuildStatus, BuildStatus] = {"started": "joining", "built": "joined"}
 
 
-def shared_model(job: CompileJob, built: Sequence[BuiltGraph], target: NeuronTarget) -> Path:
-    """Return the file that all graphs of a job share.
+def shared_model(request: BuildRequest, built: Sequence[BuiltGraph], target: NeuronTarget) -> Path:
+    """Return the file that all graphs of a request share.
 
     It is the same for the same graphs, whatever weights they will have; one more graph makes
     another.
 
     Args:
-        job: its specifications, in the order of `built`.
+        request: its specifications, in the order of `built`.
         built: the graphs, in the cache.
         target: what they were compiled for.
 
     Raises:
         CompileError: a graph is not what tracing its bucket gives, or the process failed.
     """
-    cache = GraphCache(job.cache_dir)
-    names = [spec.bucket.name for spec in job.specs]
+    cache = GraphCache(request.cache_dir)
+    names = [spec.bucket.name for spec in request.specs]
     graphs = [[name, graph.graph_key] for name, graph in zip(names, built, strict=True)]
     key = f"{JOINED_PREFIX}{content_key(graphs)[:_KEY_DIGITS]}"
     directories = [graph.directory for graph in built]
 
     def join(directory: Path) -> None:
-        _put_together(job, directories, target, directory / f"{key}.pt")
+        _put_together(request, directories, target, directory / f"{key}.pt")
 
     return cache.entry(key, join) / f"{key}.pt"
 
 
 def _put_together(
-    job: CompileJob, directories: list[Path], target: NeuronTarget, path: Path
+    request: BuildRequest, directories: list[Path], target: NeuronTarget, path: Path
 ) -> None:
-    cache = GraphCache(job.cache_dir)
+    cache = GraphCache(request.cache_dir)
     with cache.scratch() as scratch:
         fault_file = scratch / "fault.json"
 
@@ -55,12 +55,12 @@ def _put_together(
             status = _STATUSES.get(event.status, event.status)
             if status == "joined" and fault_file.is_file():
                 status = "failed"
-            job.on_event(BuildEvent(event.graph, status, event.seconds))
+            request.on_event(BuildEvent(event.graph, status, event.seconds))
 
         task = BuildTask(
             graph=_TASK_NAME,
             target=_build,
-            args=(job.specs, directories, target, path, fault_file),
+            args=(request.specs, directories, target, path, fault_file),
             log=cache.log_path("nxd_model", path.stem.removeprefix(JOINED_PREFIX)),
         )
         build_all(
@@ -68,7 +68,7 @@ def _put_together(
             num_jobs=1,
             preload=["neuron_llm.backends.neuron.graph_build"],
             on_event=tell,
-            timeout_s=job.timeout_s,
+            timeout_s=request.timeout_s,
         )
         if fault_file.is_file():
             raise CompileError(**json.loads(fault_file.read_text()))

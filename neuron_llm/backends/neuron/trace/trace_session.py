@@ -15,7 +15,7 @@ from neuron_llm.backends.graph.inputs import GraphInputs, torch_dtype
 from neuron_llm.backends.neuron.graph.binding_table import GRAPH_FILE
 from neuron_llm.backends.neuron.graph.torch_releases import load_script
 from neuron_llm.backends.neuron.trace.kv_states import KVStates
-from neuron_llm.backends.protocol import GraphFiles, LoadJob
+from neuron_llm.backends.protocol import GraphFiles, LoadRequest
 from neuron_llm.backends.state_transfers import StateTransfers
 from neuron_llm.errors import ArtifactError
 from neuron_llm.scheduler.buckets import Bucket
@@ -28,20 +28,20 @@ class TraceSession:
     """Every graph of an artifact, its weights on the device.
 
     Args:
-        job: what to load.
+        request: what to load.
 
     Raises:
         ArtifactError: a weight is missing or has another shape or dtype than a graph needs, or a
             graph does not show its KV states.
     """
 
-    def __init__(self, job: LoadJob) -> None:
-        weights = artifact_weights(job)
-        self._graphs = {graph.bucket: _load_graph(graph, weights) for graph in job.graphs}
+    def __init__(self, request: LoadRequest) -> None:
+        weights = artifact_weights(request)
+        self._graphs = {graph.bucket: _load_graph(graph, weights) for graph in request.graphs}
         self._states = KVStates(
             {
-                graph.bucket: kv_states_of(self._graphs[graph.bucket], job, graph.bucket.name)
-                for graph in job.graphs
+                graph.bucket: kv_states_of(self._graphs[graph.bucket], request, graph.bucket.name)
+                for graph in request.graphs
             }
         )
 
@@ -75,7 +75,7 @@ class TraceSession:
         return result
 
 
-def kv_states_of(module: Any, job: LoadJob, graph_name: str) -> list[torch.Tensor]:
+def kv_states_of(module: Any, request: LoadRequest, graph_name: str) -> list[torch.Tensor]:
     """Return the KV states of a loaded graph, K and V of each layer in turn.
 
     They are parameters of the module, in the order of the aliases. Whether weights are among its
@@ -84,7 +84,7 @@ def kv_states_of(module: Any, job: LoadJob, graph_name: str) -> list[torch.Tenso
     Raises:
         ArtifactError: there are more or fewer than the model has layers for.
     """
-    shape, dtype = job.kv_cache, torch_dtype(job.dtype)
+    shape, dtype = request.kv_cache, torch_dtype(request.dtype)
     cache_shape = (shape.num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
     states = [p for p in module.parameters() if tuple(p.shape) == cache_shape and p.dtype == dtype]
     if len(states) != 2 * shape.num_layers:

@@ -41,7 +41,7 @@ from neuron_llm.backends.neuron.model_builder.nxd_model import put_together
 from neuron_llm.backends.neuron.model_builder.shared_model import shared_model
 from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.neuron.trace.buffered_graph import BufferedGraph
-from neuron_llm.backends.protocol import BuildEvent, CompileJob, LoadJob
+from neuron_llm.backends.protocol import BuildEvent, BuildRequest, LoadRequest
 from neuron_llm.errors import ArtifactError, CompileError
 
 TARGET = NeuronTarget("trn2", 2, binding="model_builder")
@@ -50,7 +50,7 @@ NUM_TOKENS = 5
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadJob]:
+def load_request(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadRequest]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         use_doubles(monkeypatch)
         yield build_graphs(tmp_path_factory.mktemp("graphs"), TARGET)
@@ -61,22 +61,22 @@ def expected() -> list[list[int]]:
     return generate(InPlaceSession(FAMILY), PROMPTS, NUM_TOKENS)
 
 
-def tokens_of(job: LoadJob, chunk: int | None = None) -> list[list[int]]:
+def tokens_of(load_request: LoadRequest, chunk: int | None = None) -> list[list[int]]:
     with torchscript(), torch.inference_mode():
-        return generate(ModelBuilderSession(job), PROMPTS, NUM_TOKENS, chunk)
+        return generate(ModelBuilderSession(load_request), PROMPTS, NUM_TOKENS, chunk)
 
 
 @pytest.mark.parametrize("chunk", [None, 5])
 def test_tokens_are_those_of_the_cpu_backend(
-    chunk: int | None, job: LoadJob, expected: list[list[int]]
+    chunk: int | None, load_request: LoadRequest, expected: list[list[int]]
 ) -> None:
-    assert tokens_of(job, chunk) == expected
+    assert tokens_of(load_request, chunk) == expected
 
 
 def test_the_cache_can_be_looked_into_from_the_host_and_nothing_is_counted(
-    job: LoadJob, expected: list[list[int]]
+    load_request: LoadRequest, expected: list[list[int]]
 ) -> None:
-    session = ModelBuilderSession(job)
+    session = ModelBuilderSession(load_request)
     for cache in (*session.key_caches, *session.value_caches):
         assert not cache.any(), "states start at zero"
         cache.fill_(torch.nan)
@@ -88,22 +88,24 @@ def test_the_cache_can_be_looked_into_from_the_host_and_nothing_is_counted(
     assert (session.transfers.num_copies, session.transfers.num_bytes) == (0, 0)
 
 
-def test_two_sessions_have_a_state_each(job: LoadJob, expected: list[list[int]]) -> None:
-    first, second = ModelBuilderSession(job), ModelBuilderSession(job)
+def test_two_sessions_have_a_state_each(
+    load_request: LoadRequest, expected: list[list[int]]
+) -> None:
+    first, second = ModelBuilderSession(load_request), ModelBuilderSession(load_request)
     with torchscript(), torch.inference_mode():
         assert generate(first, PROMPTS, NUM_TOKENS) == expected
     assert first.key_caches[0].any() and not second.key_caches[0].any()
 
 
 def test_an_artifact_without_its_model_or_of_another_release_is_refused(
-    job: LoadJob, monkeypatch: pytest.MonkeyPatch
+    load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ArtifactError, match="lacks the model of its graphs"):
-        ModelBuilderSession(replace(job, shared_files=()))
+        ModelBuilderSession(replace(load_request, shared_files=()))
     # What cannot be restored comes back as it lies in the file.
     monkeypatch.setattr("neuronx_distributed.NxDModel.load", lambda path: torch.nn.Linear(1, 1))
     with pytest.raises(ArtifactError, match="does not take the model of the artifact's graphs"):
-        ModelBuilderSession(job)
+        ModelBuilderSession(load_request)
 
 
 # Mistakes of the running half: the graphs are right.
@@ -113,14 +115,16 @@ def test_an_artifact_without_its_model_or_of_another_release_is_refused(
     ("name", "message"), [("set_weights", "no weights"), ("to_neuron", "not on the device")]
 )
 def test_a_step_that_is_left_out_when_loading_is_noticed(
-    name: str, message: str, job: LoadJob, monkeypatch: pytest.MonkeyPatch
+    name: str, message: str, load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"neuronx_distributed.NxDModel.{name}", lambda *_: None)
     with pytest.raises(RuntimeError, match=message):
-        tokens_of(job)
+        tokens_of(load_request)
 
 
-def test_every_call_names_its_bucket(job: LoadJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_call_names_its_bucket(
+    load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from neuronx_distributed import NxDModel
 
     named: list[str | None] = []
@@ -131,7 +135,7 @@ def test_every_call_names_its_bucket(job: LoadJob, monkeypatch: pytest.MonkeyPat
         return forward(self, model_name=model_name, **options)
 
     monkeypatch.setattr(NxDModel, "forward", noted)
-    session = ModelBuilderSession(job)
+    session = ModelBuilderSession(load_request)
     # Of one token of one request, a prefill's inputs and a decode's have the same shapes: without
     # a name the double refuses the call (`test_model_builder_double.py`).
     for bucket in BUCKETS:
@@ -211,36 +215,38 @@ def test_keys_and_values_that_change_places_give_other_tokens(
     assert first_tokens != [tokens[:1] for tokens in expected]
 
 
-def copied(job: LoadJob, directory: Path) -> list[Path]:
+def copied(load_request: LoadRequest, directory: Path) -> list[Path]:
     return [
         Path(shutil.copytree(graph.directory, directory / graph.bucket.name))
-        for graph in job.graphs
+        for graph in load_request.graphs
     ]
 
 
 SPECS = tuple(graph_spec(FAMILY, bucket) for bucket in BUCKETS)
 
 
-def test_the_program_of_another_bucket_is_noticed(job: LoadJob, tmp_path: Path) -> None:
-    first, second = copied(job, tmp_path)
+def test_the_program_of_another_bucket_is_noticed(
+    load_request: LoadRequest, tmp_path: Path
+) -> None:
+    first, second = copied(load_request, tmp_path)
     shutil.copyfile(second / GRAPH_FILE, first / GRAPH_FILE)
     with pytest.raises(RuntimeError, match="the NEFF of prefill_t16 was compiled of another HLO"):
         put_together(SPECS, [first, second], TARGET, tmp_path / "model.pt")
 
 
 def test_a_bucket_that_is_traced_otherwise_now_is_named(
-    job: LoadJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load_request: LoadRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_doubles(monkeypatch)
-    directories = copied(job, tmp_path)
+    directories = copied(load_request, tmp_path)
     table = json.loads((directories[1] / BINDING_FILE).read_text())
     table["hlo_sha256"] = {"traced": "0" * 64}
     (directories[1] / BINDING_FILE).write_text(json.dumps(table))
     events: list[BuildEvent] = []
-    compile_job = CompileJob(SPECS[1:], tmp_path / "cache", 1, events.append)
+    build_request = BuildRequest(SPECS[1:], tmp_path / "cache", 1, events.append)
     built = [read_built_graph(directory) for directory in directories[1:]]
     # It happens in another process; what is to be told comes back.
     with pytest.raises(CompileError, match="graph `decode_b4_c64` was compiled of another HLO"):
-        shared_model(compile_job, built, TARGET)
+        shared_model(build_request, built, TARGET)
     assert [event.status for event in events] == ["joining", "failed"]
     assert not list((tmp_path / "cache" / "graphs").iterdir())

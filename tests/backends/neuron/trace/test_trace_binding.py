@@ -36,7 +36,7 @@ from neuron_llm.backends.neuron.graph.functional_graph import StatefulGraph
 from neuron_llm.backends.neuron.graph.torch_releases import load_script, torchscript
 from neuron_llm.backends.neuron.trace.kv_states import KVStates
 from neuron_llm.backends.neuron.trace.trace_session import TraceSession
-from neuron_llm.backends.protocol import LoadJob
+from neuron_llm.backends.protocol import LoadRequest
 from neuron_llm.errors import ArtifactError
 
 PROMPTS = [random_prompt(length, seed=length) for length in (3, 9, 21)]
@@ -44,7 +44,7 @@ NUM_TOKENS = 5
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadJob]:
+def load_request(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadRequest]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         use_doubles(monkeypatch)
         yield build_graphs(tmp_path_factory.mktemp("graphs"))
@@ -62,21 +62,21 @@ def tokens_of(session: TraceSession, chunk: int | None = None) -> list[list[int]
 
 @pytest.mark.parametrize("chunk", [None, 5])
 def test_tokens_are_those_of_the_cpu_backend(
-    chunk: int | None, job: LoadJob, expected: list[list[int]]
+    chunk: int | None, load_request: LoadRequest, expected: list[list[int]]
 ) -> None:
-    session = TraceSession(job)
+    session = TraceSession(load_request)
     assert tokens_of(session, chunk) == expected
     # Prefills follow each other in one graph, decodes in the other: the cache moved once.
     assert session.transfers.num_copies == 1
-    shape = job.kv_cache
+    shape = load_request.kv_cache
     cache_bytes = shape.num_blocks * shape.block_size * shape.num_kv_heads * shape.head_dim * 4
     assert session.transfers.num_bytes == cache_bytes * 2 * shape.num_layers
 
 
 def test_the_cache_can_be_looked_into_from_the_host(
-    job: LoadJob, expected: list[list[int]]
+    load_request: LoadRequest, expected: list[list[int]]
 ) -> None:
-    session = TraceSession(job)
+    session = TraceSession(load_request)
     for cache in (*session.key_caches, *session.value_caches):
         cache.fill_(torch.nan)
     assert tokens_of(session) == expected
@@ -85,18 +85,18 @@ def test_the_cache_can_be_looked_into_from_the_host(
     assert int(written.sum()) == num_written
 
 
-def test_a_graph_of_another_cache_shape_is_refused(job: LoadJob) -> None:
+def test_a_graph_of_another_cache_shape_is_refused(load_request: LoadRequest) -> None:
     with pytest.raises(ArtifactError, match="shows 0 KV states where 4 are expected"):
-        TraceSession(replace(job, kv_cache=replace(job.kv_cache, num_blocks=7)))
+        TraceSession(replace(load_request, kv_cache=replace(load_request.kv_cache, num_blocks=7)))
 
 
 def test_a_weight_that_is_missing_or_of_another_shape_is_named(
-    job: LoadJob, tmp_path: Path
+    load_request: LoadRequest, tmp_path: Path
 ) -> None:
     weights = tmp_path / "weights.safetensors"
     save_file({"model.norm.weight": torch.zeros(3)}, weights)
     with pytest.raises(ArtifactError, match=r"needs the weight `.*` \(float32"):
-        TraceSession(replace(job, weights=weights))
+        TraceSession(replace(load_request, weights=weights))
 
 
 # Mistakes of the running half: the graphs are right.
@@ -113,20 +113,20 @@ def forget_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mistake", [forget_state_copy, forget_weights])
 def test_a_mistake_in_running_gives_other_tokens(
     mistake: Callable[[pytest.MonkeyPatch], None],
-    job: LoadJob,
+    load_request: LoadRequest,
     expected: list[list[int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mistake(monkeypatch)
-    assert tokens_of(TraceSession(job)) != expected
+    assert tokens_of(TraceSession(load_request)) != expected
 
 
 def test_weights_that_are_not_moved_to_the_device_are_noticed(
-    job: LoadJob, monkeypatch: pytest.MonkeyPatch
+    load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch_neuronx.move_trace_to_device", lambda *_: None)
     with pytest.raises(torch.jit.Error, match="the weights are on the host"):
-        tokens_of(TraceSession(job))
+        tokens_of(TraceSession(load_request))
 
 
 # Mistakes of the compiling half.
@@ -198,11 +198,11 @@ def test_keys_and_values_that_change_places_give_other_tokens(
     ],
 )
 def test_a_traced_module_takes_what_it_was_traced_with(
-    change: Callable[[Any], Any], message: str, job: LoadJob
+    change: Callable[[Any], Any], message: str, load_request: LoadRequest
 ) -> None:
     import torch_neuronx
 
-    module = load_script(job.graphs[0].directory / GRAPH_FILE)
+    module = load_script(load_request.graphs[0].directory / GRAPH_FILE)
     torch_neuronx.move_trace_to_device(module, 0)
     inputs = empty_inputs(BUCKETS[0], max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE)
     with pytest.raises((RuntimeError, torch.jit.Error), match=message):
@@ -221,7 +221,7 @@ def test_a_traced_module_takes_what_it_was_traced_with(
     ],
 )
 def test_the_double_refuses_what_is_not_documented(
-    options: dict[str, Any], message: str, job: LoadJob
+    options: dict[str, Any], message: str, load_request: LoadRequest
 ) -> None:
     import torch_neuronx
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from neuron_llm.artifact.manifest import GraphEntry, Manifest, artifact_path
 from neuron_llm.backends.graph.spec import ConstantSpec
-from neuron_llm.backends.protocol import GraphFiles, KVCacheShape, LoadJob
+from neuron_llm.backends.protocol import GraphFiles, KVCacheShape, LoadRequest
 
 
-def load_job(directory: Path, manifest: Manifest) -> LoadJob:
+def load_request(directory: Path, manifest: Manifest) -> LoadRequest:
     """Return what `Backend.load` takes to load an artifact.
 
     Args:
@@ -20,7 +20,7 @@ def load_job(directory: Path, manifest: Manifest) -> LoadJob:
         ArtifactError: the manifest names a path outside the artifact.
     """
     settings, model = manifest.settings, manifest.model
-    return LoadJob(
+    return LoadRequest(
         graphs=tuple(
             GraphFiles(
                 bucket=graph.bucket,
