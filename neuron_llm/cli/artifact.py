@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from neuron_llm.cli.render.table import counted
-from neuron_llm.cli.terminal.console import Console, ExitCode, visible
+from neuron_llm.cli.terminal.console import Console, ExitCode
 from neuron_llm.cli.terminal.options import JsonOption, QuietOption, VerboseOption, open_console
+from neuron_llm.cli.terminal.status_line import StatusLine
 
 artifact_app = typer.Typer(
     name="artifact",
@@ -146,25 +145,15 @@ def unpack_command(
     console.notice(f"next: neuron-llm run --artifact {directory}")
 
 
-class _FileStatus:
-    """Names the file that is being read, if there is a terminal to name it on."""
+class _FileStatus(StatusLine):
+    """Names the file that is being read."""
 
     def __init__(self, console: Console, verb: str) -> None:
+        super().__init__(console, verb)
         self._verb = verb
-        self._status = console.status(verb) if console.shows_progress else None
-
-    def __enter__(self) -> _FileStatus:
-        (self._status or nullcontext()).__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
 
     def show(self, path: str) -> None:
-        if self._status is not None:
-            # A packed file may list any name, which is no markup and steers no terminal.
-            self._status.update(Text(visible(f"{self._verb} {path}")))
+        self.say(f"{self._verb} {path}")
 
 
 def _document(content: dict[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from neuron_llm.cli.terminal.options import (
     VerboseOption,
     open_console,
 )
+from neuron_llm.cli.terminal.status_line import StatusLine
 from neuron_llm.compile.options import default_cache_dir
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def doctor_command(
         cache_dir=Path(cache_dir) if cache_dir else default_cache_dir(),
         artifacts_dir=ARTIFACTS_DIR,
     )
-    with console.status("looking") if console.shows_progress else nullcontext():
+    with StatusLine(console, "looking"):
         report = examine(Host.this_machine(dict(os.environ)), question)
     console.result(json.dumps(report.to_json()) if json_output else render_report(report))
     if not report.can_run:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
 
 from neuron_llm.artifact.manifest import Manifest
 from neuron_llm.cli.terminal.console import Console
+from neuron_llm.cli.terminal.status_line import StatusLine
 
 
-class LoadingStatus:
+class LoadingStatus(StatusLine):
     """Shows that an artifact is being loaded while it is entered.
 
     Args:
@@ -18,26 +17,9 @@ class LoadingStatus:
     """
 
     def __init__(self, console: Console) -> None:
+        super().__init__(console, "loading")
         self._console = console
-        self._status = console.status("loading") if console.shows_progress else None
         self._started = time.perf_counter()
-
-    def __enter__(self) -> Self:
-        """Begin the line."""
-        self._started = time.perf_counter()
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Remove the line."""
-        if self._status is not None:
-            self._status.stop()
 
     def show_loaded(self, manifest: Manifest) -> None:
         """Tell what was loaded, once it is and the line has gone."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
 
 from neuron_llm.cli.render.table import counted
 from neuron_llm.cli.terminal.console import Console
+from neuron_llm.cli.terminal.status_line import StatusLine
 from neuron_llm.runtime.batch.observer import BatchProgress
 
 
-class BatchStatus:
+class BatchStatus(StatusLine):
     """Shows how far a job is while it is entered.
 
     Args:
@@ -23,32 +22,14 @@ class BatchStatus:
     """
 
     def __init__(self, console: Console, *, is_shown: bool) -> None:
-        self._status = console.status("running") if is_shown and console.shows_progress else None
+        super().__init__(console, "running", is_shown=is_shown)
         self._started = time.perf_counter()
         self.num_done = 0
-
-    def __enter__(self) -> Self:
-        """Begin the line."""
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Remove the line."""
-        if self._status is not None:
-            self._status.stop()
 
     def show(self, progress: BatchProgress) -> None:
         """Take the newest state."""
         self.num_done = progress.num_done
-        if self._status is not None:
-            seconds = time.perf_counter() - self._started
-            self._status.update(render_progress(progress, seconds))
+        self.say(render_progress(progress, time.perf_counter() - self._started))
 
 
 def render_progress(progress: BatchProgress, seconds: float) -> str:
