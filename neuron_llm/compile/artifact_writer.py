@@ -65,25 +65,14 @@ def write_artifact(
     Raises:
         CompileError: a weight holds a number that the dtype cannot.
     """
-    from neuron_llm.backends.graph.inputs import torch_dtype
-    from neuron_llm.compile.weights import load_weights, write_weights
-
-    backend, built = compiled.backend, compiled.built
-    shared_files = _copy_shared_files(directory, compiled.shared_files)
+    backend = compiled.backend
     graphs = tuple(
         _copy_graph(directory, bucket, graph)
-        for bucket, graph in zip(plan.buckets.all, built, strict=True)
+        for bucket, graph in zip(plan.buckets.all, compiled.built, strict=True)
     )
-    aliases = write_weights(
-        load_weights(checkpoint, torch_dtype(plan.dtype), max_model_len=plan.max_model_len),
-        {constant.weight: constant for graph in built for constant in graph.constants},
-        backend.lay_out,
-        directory / WEIGHTS_FILE,
-    )
-    weights = WeightsEntry(file=describe_file(directory, directory / WEIGHTS_FILE), aliases=aliases)
+    shared_files = _copy_shared_files(directory, compiled.shared_files)
+    weights = _write_weights(directory, plan, checkpoint, compiled)
     copies = copy_model_files(checkpoint, directory, TOKENIZER_DIR)
-    files = tuple(describe_file(directory, path) for path in copies)
-    config = loaded.config.model_dump(mode="json")
     return Manifest(
         artifact_id="0" * 16,
         name=plan.name,
@@ -91,21 +80,42 @@ def write_artifact(
         backend=backend.name,
         backend_versions=backend.versions(),
         requirements=backend.requirements(),
-        config=config,
+        config=loaded.config.model_dump(mode="json"),
         settings=_settings(plan),
-        model=ModelEntry(
-            model_type=plan.model.model_type,
-            num_layers=plan.model.num_layers,
-            num_kv_heads=plan.model.num_kv_heads,
-            head_dim=plan.model.head_dim,
-            vocab_size=plan.model.vocab_size,
-            revision=loaded.config.revision,
-        ),
+        model=_model(plan, loaded.config.revision),
         graphs=graphs,
         shared_files=shared_files,
         weights=weights,
-        files=files,
+        files=tuple(describe_file(directory, path) for path in copies),
     ).identified()
+
+
+def _write_weights(
+    directory: Path, plan: CompilePlan, checkpoint: Path, compiled: CompiledGraphs
+) -> WeightsEntry:
+    """Write the weights that the graphs read, each once."""
+    from neuron_llm.backends.graph.inputs import torch_dtype
+    from neuron_llm.compile.weights import load_weights, write_weights
+
+    path = directory / WEIGHTS_FILE
+    aliases = write_weights(
+        load_weights(checkpoint, torch_dtype(plan.dtype), max_model_len=plan.max_model_len),
+        {constant.weight: constant for graph in compiled.built for constant in graph.constants},
+        compiled.backend.lay_out,
+        path,
+    )
+    return WeightsEntry(file=describe_file(directory, path), aliases=aliases)
+
+
+def _model(plan: CompilePlan, revision: str | None) -> ModelEntry:
+    return ModelEntry(
+        model_type=plan.model.model_type,
+        num_layers=plan.model.num_layers,
+        num_kv_heads=plan.model.num_kv_heads,
+        head_dim=plan.model.head_dim,
+        vocab_size=plan.model.vocab_size,
+        revision=revision,
+    )
 
 
 def _copy_shared_files(directory: Path, files: Sequence[Path]) -> tuple[FileEntry, ...]:
