@@ -23,6 +23,7 @@ from tiny_families import (
     graph_spec,
 )
 
+from neuron_llm.backends.build.files import write_description
 from neuron_llm.backends.graph.attention import ATTENTION_NAME
 from neuron_llm.backends.graph.spec import GraphSpec
 from neuron_llm.backends.neuron.graph.export import traceable_graph
@@ -62,6 +63,7 @@ def build_graph(folder: Path, spec: GraphSpec, target: NeuronTarget) -> GraphFil
     """Compile one graph into a folder, which must be there."""
     work_dir = folder.parent / "work" / spec.bucket.name
     constants = compile_graph(folder, traceable_graph(spec, target), work_dir)
+    write_description(folder, inputs=(), constants=constants, compile_seconds=0.0)
     return GraphFiles(spec.bucket, folder, tuple(constants))
 
 
