@@ -43,7 +43,7 @@ demo: $(VENV)/.ready $(MODEL)
 # Processes that share the tests; graphs are built once for all of them.
 TEST_PROCESSES ?= 2
 test: lint types
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 $(VLLM_VENV)/.ready:
 	$(PYTHON) -m venv $(VLLM_VENV)

@@ -33,6 +33,22 @@ settings.register_profile(
 settings.load_profile("any_machine")
 
 
+# The files that build the most: begun last, one of them would keep the other process waiting.
+BUILDERS = (
+    "test_killed_compile.py",
+    "test_neuron_job.py",
+    "test_neuron_greedy_job.py",
+    "test_compiled_families.py",
+    "test_batch_invariance.py",
+    "test_family_equivalence.py",
+    "test_linears.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in BUILDERS)
+
+
 @dataclass(frozen=True)
 class Compiled:
     """A compiled tiny model.

@@ -45,7 +45,7 @@ import json, sys
 from pathlib import Path
 import neuron_llm
 from neuron_llm.backends.neuron.generations import runs_graphs_of
-from neuron_llm.compile.compiler import neuron_target
+from neuron_llm.compile.options import neuron_target
 from neuron_llm.compile.config.file import load_config
 from neuron_llm.compile.plan.plan import plan_compile
 from neuron_llm.cli.render.plan_table import plan_json
