@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neuron_llm.artifact.latest import ARTIFACTS_DIR
 from neuron_llm.backends.neuron.target import NeuronTarget
-from neuron_llm.backends.protocol import Backend
 from neuron_llm.backends.registry import get_backend
-from neuron_llm.compile.plan.plan import CompilePlan, NeuronPlan
+
+if TYPE_CHECKING:
+    from neuron_llm.backends.protocol import Backend
+
+    # The command line takes a default from here, and a plan takes long to import.
+    from neuron_llm.compile.plan.plan import CompilePlan, NeuronPlan
 
 
 def default_cache_dir() -> Path:
@@ -20,7 +25,7 @@ def default_cache_dir() -> Path:
     return (cache_home if cache_home.is_absolute() else Path.home() / ".cache") / "neuron-llm"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CompileOptions:
     """How to compile, as opposed to what.
 

@@ -39,7 +39,7 @@ def compile_config(config: Path, cache_dir: Path) -> Path:
     loaded = load_config(config)
     assert loaded.model_spec is not None
     # Padding does not depend on what the graphs compute.
-    options = CompileOptions(Path("artifacts"), cache_dir, num_jobs=2, force=False, verify=False)
+    options = CompileOptions(cache_dir=cache_dir, num_jobs=2, verify=False)
     plan = plan_compile(loaded, loaded.model_spec)
     return compile_artifact(loaded, plan, options, lambda event: None).artifact
 
