@@ -96,7 +96,7 @@ def compile_default(scratch: Path) -> Path:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     model, dtype = SMOLLM2, "bfloat16"
     if not model.is_dir():
-        sys.path[:0] = [str(ROOT / "tests")]
+        sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "runtime" / "text")]
         from tiny_models import LLAMA, save_model
 
         model, dtype = save_model(scratch / "tiny", LLAMA), "float32"
