@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # It needs numpy, which takes its time to import.
 _NO_COUNTS: Mapping[str, None] = dict.fromkeys(PaddingCounts().to_json())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BucketReport:
     """What was found out.
 

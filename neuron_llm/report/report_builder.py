@@ -149,12 +149,14 @@ class ReportBuilder:
                     "there is no workload to time or simulate",
                     hint="give one with `--prompts FILE` or `--trace FILE`",
                 )
-            return BucketReport(subject, static)
+            return BucketReport(subject=subject, static=static)
         if not workload.trace.requests:
             # The graphs may have been used all the same, as by prompts that were scored.
             is_of_run = workload.source is WorkloadSource.LAST_RUN
             usage = BucketUsage.of_run(run.account) if run is not None and is_of_run else None
-            return BucketReport(subject, static, run, workload, usage)
+            return BucketReport(
+                subject=subject, static=static, last_run=run, workload=workload, usage=usage
+            )
         timing = self._timing(question, workload)
         prefill = self._advise(question, workload, timing if question.target else None)
         what_if = None

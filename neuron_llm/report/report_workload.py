@@ -29,7 +29,7 @@ class WorkloadSource(StrEnum):
     LAST_RUN = "last_run"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReportWorkload:
     """Requests, measured by the limits of a plan.
 

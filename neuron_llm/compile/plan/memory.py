@@ -28,7 +28,7 @@ class GraphMemory:
     code_bytes: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
     """What an artifact needs to run.
 

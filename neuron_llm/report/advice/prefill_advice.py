@@ -55,7 +55,7 @@ class PrefillQuestion:
         return BucketLimits(self.max_chunk_tokens, num_graphs, self.granularity)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrefillAdvice:
     """The answer.
 

@@ -15,7 +15,7 @@ ExistingOutput = Literal["refuse", "replace", "resume"]
 """What becomes of an output file that is there: an error, a new file, or the rest of its job."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchJob:
     """What to run.
 
@@ -51,7 +51,7 @@ class BatchJob:
         return self.output is not None and self.prompts.is_file()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchJobResult:
     """What a job came to.
 

@@ -111,9 +111,9 @@ class _JobRun:
         session = engine.runner.session
         moved = session.transfers if isinstance(session, MovesState) else None
         return BatchJobResult(
-            earlier,
-            batch.metrics,
-            batch.duration_s,
+            earlier=earlier,
+            metrics=batch.metrics,
+            duration_s=batch.duration_s,
             num_kv_copies=None if moved is None else moved.num_copies,
             kv_copy_bytes=None if moved is None else moved.num_bytes,
             warnings=tuple(self._warnings(reader, batch.metrics, is_empty=is_empty)),

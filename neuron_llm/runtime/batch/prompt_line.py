@@ -26,7 +26,7 @@ _ENVELOPE_FIELDS = frozenset({"custom_id", "method", "url", "body"})
 _SILENT_FIELDS = frozenset({"id", "custom_id", "model", "user", "metadata", "store"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PromptLine:
     """A line that can be run.
 
