@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 from import_arrows import PACKAGE, between, circles, import_arrows
-from repository import DOCS
+from repository import DOCS, ROOT
 
 MAX_FILES_IN_FOLDER = 16
 # The package's own files: `neuron_llm/__init__.py` hands on what a library user calls.
@@ -108,6 +109,14 @@ def test_folders_of_a_room_import_only_those_below_them(room: str) -> None:
 
 def test_no_folder_is_wide() -> None:
     assert wide_folders(PACKAGE) == {}
+
+
+def test_pytest_looks_into_every_folder_of_tests(pytestconfig: pytest.Config) -> None:
+    left_out = pytestconfig.getini("norecursedirs")
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+    names = {name for folder in folders for name in folder.relative_to(ROOT).parts}
+    assert "build" in names
+    assert not [name for name in names if any(fnmatch(name, pattern) for pattern in left_out)]
 
 
 @pytest.fixture

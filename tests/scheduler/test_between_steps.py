@@ -84,6 +84,16 @@ def test_an_arrival_in_an_empty_queue_is_seen(scheduler_class: type[Any]) -> Non
     assert scheduler.last_stats.num_hidden == 0
 
 
+@EACH_CLASS
+def test_a_reason_goes_with_the_head_that_it_held(scheduler_class: type[Any]) -> None:
+    scheduler = make_full(scheduler_class)
+    assert scheduler.last_stats.hold_reason is HoldReason.SLOTS
+    scheduler.finish_requests(["w0", "w1"], RequestStatus.FINISHED_ABORTED)
+    assert step(scheduler).num_tokens == {"d0": 1, "d1": 1}
+    assert scheduler.last_stats.num_waiting == 0
+    assert scheduler.last_stats.hold_reason is None
+
+
 def test_another_head_is_asked_for_itself() -> None:
     # 21 usable blocks, 20 of them promised to the two that run: the small prompt fits, the large
     # one before it does not.

@@ -11,7 +11,11 @@ import pytest
 
 from neuron_llm.errors import NeuronLLMError
 from neuron_llm.runtime.batch.prompt_file import PromptReader
-from neuron_llm.runtime.batch.resume import FinishedRecords, find_finished_records
+from neuron_llm.runtime.batch.resume import (
+    FinishedRecords,
+    JobIdentity,
+    find_finished_records,
+)
 
 PATH = Path("out.jsonl")
 PROMPTS = b'{"id": "a", "prompt": "x"}\n\nno json\n{"prompt": "y"}\n{"id": "d", "prompt": "z"}\n'
@@ -59,3 +63,15 @@ def test_records_behind_a_missing_one_do_not_count() -> None:
 def test_a_file_of_something_else_is_refused(output: bytes, reason: str) -> None:
     with pytest.raises(NeuronLLMError, match=f"`out.jsonl` is not what a job .* left: {reason}"):
         find(output)
+
+
+def test_whatever_differs_from_the_job_that_began_is_named() -> None:
+    began = JobIdentity("a1", "5e", {"seed": 1, "top_k": 3})
+    assert JobIdentity("a1", "5e", {"top_k": 3, "seed": 1}).differences(began) == []
+    assert JobIdentity("b2", "6f", {"seed": 2, "min_p": 0.5}).differences(began) == [
+        "the artifact is `b2`, and was `a1`",
+        "the prompts file has changed",
+        "`min_p` is 0.5, and was null",
+        "`seed` is 2, and was 1",
+        "`top_k` is null, and was 3",
+    ]

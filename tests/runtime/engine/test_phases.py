@@ -13,6 +13,7 @@ from tokenizer_factory import byte_level_backend, save_tokenizer
 
 from neuron_llm import SamplingParams
 from neuron_llm.backends.graph.inputs import GraphInputs
+from neuron_llm.errors import RequestError
 from neuron_llm.runtime.engine.input_processor import InputProcessor
 from neuron_llm.runtime.engine.live_requests import LiveRequests
 from neuron_llm.runtime.engine.options import EngineOptions
@@ -157,6 +158,40 @@ def test_a_timed_step_says_when_each_phase_was_and_how_long_its_request_waited(
     assert second.graph.name == "decode_b4_c64"
     assert second.record.queue_seconds is None
     assert parts.records == [first.record, second.record]
+
+
+def test_queues_and_blocks_are_told_as_they_were_when_the_step_was_scheduled(parts: Parts) -> None:
+    parts.add("r", [7, 8])
+    for _ in range(3):
+        run(parts.timed())
+    assert not parts.scheduler.has_unfinished_requests()
+    stats = [trace.stats for trace in parts.watcher.traces]
+    assert [(told.num_running, told.num_free_blocks) for told in stats] == [(1, 63)] * 3
+
+
+def test_a_request_of_which_a_completion_is_refused_leaves_nothing_behind(parts: Parts) -> None:
+    first, second = (next(parts.inputs.sequences("x", [7, 8], PARAMS)) for _ in range(2))
+    with pytest.raises(RequestError, match="has the id `x`"):
+        parts.requests.add("r", [first, second])
+    assert not parts.scheduler.has_unfinished_requests()
+    assert not parts.runner.sampling_states
+    parts.add("x", [7, 8])
+    assert run(parts.untimed()) is not None
+
+
+def test_a_row_that_failed_after_its_request_was_aborted_ends_nobody(parts: Parts) -> None:
+    parts.add("r", [7, 8])
+    step = parts.untimed()
+    prepared = step.prepare(step.schedule())
+    assert prepared is not None
+    sampled = step.sample(prepared, torch.full_like(step.execute(prepared), torch.nan))
+    assert [failure.row.req_id for failure in sampled.failures] == ["r"]
+    parts.requests.abort(["r"])
+    parts.add("r", [60])
+    assert step.publish(sampled, step.update(sampled)) == []
+    outputs = [output for _ in range(3) for output in run(parts.untimed()) or ()]
+    assert outputs[-1].result is not None
+    assert outputs[-1].result.outputs[0].token_ids == (61, 62, 63)
 
 
 def test_a_step_of_several_graphs_tells_what_is_the_whole_steps_with_the_first(
