@@ -8,10 +8,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from import_arrows import PACKAGE, between, circles, import_arrows
+from import_arrows import PACKAGE, between, circles, import_arrows, name_arrows
 from repository import DOCS, ROOT
 
 MAX_FILES_IN_FOLDER = 16
+# What lies in a folder and is no code.
+NO_CODE = {"", ".css", ".md", ".typed"}
 # The package's own files: `neuron_llm/__init__.py` hands on what a library user calls.
 GROUND = {"errors", "quantities", "version"}
 
@@ -56,15 +58,20 @@ def climbing_arrows(arrows: Mapping[str, set[str]], room: str, folders: list[str
     ]
 
 
+def folders_with_files(package: Path) -> set[Path]:
+    """Return the folders below the package in which a file lies, whatever it is."""
+    files = (path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {path.parent.relative_to(package) for path in files} - {Path()}
+
+
 def wide_folders(package: Path) -> dict[str, int]:
     """Return the folders with too many files of code, and how many they have."""
-    folders = [package, *(path for path in package.rglob("*") if path.is_dir())]
     counts = {
-        folder.relative_to(package).as_posix(): sum(
-            path.suffix in (".py", ".cpp", ".h") and path.name != "__init__.py"
-            for path in folder.iterdir()
+        folder.as_posix(): sum(
+            path.is_file() and path.suffix not in NO_CODE and path.name != "__init__.py"
+            for path in (package / folder).iterdir()
         )
-        for folder in folders
+        for folder in {Path(), *folders_with_files(package)}
     }
     return {folder: count for folder, count in counts.items() if count > MAX_FILES_IN_FOLDER}
 
@@ -75,13 +82,14 @@ def test_every_room_and_every_folder_stands_in_the_table() -> None:
         for path in PACKAGE.rglob("*.py")
         if path.parent != PACKAGE
     }
-    assert {folder for folder in folders if "/" not in folder} == set(ROOMS)
+    assert {folder.parts[0] for folder in folders_with_files(PACKAGE)} == set(ROOMS)
     inner = {f"{room}/{folder}" for room, (_, named) in ROOMS.items() for folder in named}
     assert inner == {folder for folder in folders if "/" in folder}
 
 
 def test_no_room_imports_what_its_row_does_not_name() -> None:
     assert forbidden_arrows(import_arrows(), ROOMS) == []
+    assert forbidden_arrows(name_arrows(), ROOMS) == []
 
 
 def test_the_rows_themselves_run_only_down() -> None:
@@ -94,8 +102,12 @@ def test_the_rows_themselves_run_only_down() -> None:
 def test_the_ground_imports_no_room() -> None:
     arrows = import_arrows()
     assert {name for name in arrows if "/" not in name} == {*GROUND, "__init__"}
-    assert all(arrows[name] <= GROUND | {"__init__"} for name in GROUND)
-    assert not any("__init__" in arrows[name] for name in GROUND)
+    assert all(arrows[name] <= GROUND for name in GROUND)
+
+
+def test_no_file_goes_through_the_public_names() -> None:
+    """They lead into every room: whoever imports one from there has an arrow that is not seen."""
+    assert [name for name, imported in import_arrows().items() if "__init__" in imported] == []
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -156,6 +168,12 @@ def test_a_sound_package_is_left_alone(package: Path) -> None:
         "import neuron_llm.high.a.two as other",
         "def later():\n    from neuron_llm.high.a.two import thing",
         "if TYPE_CHECKING:\n    from neuron_llm.high.a.two import thing",
+        "from ..high.a.two import thing",
+        "from ..high.a import two",
+        "from .. import low\nfrom ..high.a.two import *",
+        "import importlib\nimportlib.import_module('neuron_llm.high.a.two')",
+        "from importlib import import_module\nimport_module('..high.a.two', __package__)",
+        "two = __import__('neuron_llm.high.a.two')",
     ],
 )
 def test_an_upward_arrow_is_found_however_it_is_written(package: Path, statement: str) -> None:
@@ -165,13 +183,30 @@ def test_an_upward_arrow_is_found_however_it_is_written(package: Path, statement
     assert circles(arrows) == [["high/a/two", "low/one"]]
 
 
+def test_an_upward_name_is_found(package: Path) -> None:
+    command = "COMMAND = ['python', '-m', 'neuron_llm.high.a.two', 'neuron_llm.high a']"
+    (package / "low" / "one.py").write_text(command)
+    assert import_arrows(package)["low/one"] == set()
+    assert forbidden_arrows(name_arrows(package), TWO_ROOMS) == ["low/one -> high/a/two"]
+
+
 def test_a_folder_that_climbs_is_found(package: Path) -> None:
     (package / "high" / "a" / "four.py").write_text("from neuron_llm.high.b import three\n")
     climbing = climbing_arrows(import_arrows(package), "high", ["a", "b"])
     assert climbing == ["high/a/four -> high/b/three"]
 
 
-def test_a_17th_file_is_found(package: Path) -> None:
+@pytest.mark.parametrize("suffix", [".py", ".pyi", ".cpp", ".cc", ".c", ".h", ".hpp", ".js"])
+def test_a_17th_file_is_found(package: Path, suffix: str) -> None:
     for number in range(MAX_FILES_IN_FOLDER):
-        (package / "low" / f"file_{number}.py").touch()
+        (package / "low" / f"file_{number}{suffix}").touch()
     assert wide_folders(package) == {"low": MAX_FILES_IN_FOLDER + 1}
+
+
+def test_a_circle_within_a_folder_is_found_however_it_is_written(package: Path) -> None:
+    (package / "high" / "a" / "__init__.py").write_text("from . import four\n")
+    (package / "high" / "a" / "four.py").write_text("from .five import thing\n")
+    (package / "high" / "a" / "five.py").write_text("from . import four\n")
+    arrows = import_arrows(package)
+    assert arrows["high/a/__init__"] == {"high/a/four"}
+    assert circles(arrows) == [["high/a/five", "high/a/four"]]

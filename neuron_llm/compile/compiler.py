@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from neuron_llm.artifact.arguments import check_type
 from neuron_llm.artifact.latest import mark_latest
 from neuron_llm.artifact.manifest import Manifest
 from neuron_llm.artifact.scratch import artifact_scratch
@@ -65,8 +66,10 @@ def compile_model(
     Raises:
         NeuronLLMError: see `plan_model` and `compile_planned`.
     """
+    options = CompileOptions() if options is None else options
+    check_type(options, "options", CompileOptions)
     planned = plan_model(config, added_buckets=added_buckets, on_progress=on_progress)
-    return compile_planned(planned, options or CompileOptions(), on_event)
+    return compile_planned(planned, options, on_event)
 
 
 def compile_planned(

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neuron_llm.artifact.arguments import check_counts, make_paths
 from neuron_llm.artifact.latest import ARTIFACTS_DIR
 from neuron_llm.backends.neuron.target import NeuronTarget
 from neuron_llm.backends.registry import get_backend
+from neuron_llm.errors import NeuronLLMError
 
 if TYPE_CHECKING:
     from neuron_llm.backends.protocol import Backend
@@ -50,6 +52,18 @@ class CompileOptions:
     verify: bool = True
     timeout_s: float | None = None
     extend: bool = False
+
+    def __post_init__(self) -> None:
+        """Take texts for paths, and refuse numbers with which nothing would ever be built.
+
+        Raises:
+            NeuronLLMError: names the attribute.
+        """
+        make_paths(self)
+        check_counts(self, "num_jobs")
+        limit = self.timeout_s
+        if limit is not None and not (isinstance(limit, int | float) and limit > 0):
+            raise NeuronLLMError(f"`timeout_s` is {limit!r}, not a number over 0")
 
     def backend(self, plan: CompilePlan) -> Backend:
         """Return the backend that compiles a plan.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from neuron_llm.artifact.arguments import as_path, check_type
 from neuron_llm.backends.neuron.packages import installed_binding
 from neuron_llm.compile.added_buckets import with_added_buckets
 from neuron_llm.compile.config.file import LoadedConfig, load_config
@@ -52,14 +53,17 @@ def plan_model(
         UnsupportedModelError: the file is right, but its model cannot be compiled.
         ModelNotFoundError: the model cannot be downloaded.
     """
-    loaded = load_config(Path(config), skip_weights=skip_weights)
+    # A text has parts as well, a letter each.
+    added = (added_buckets,) if isinstance(added_buckets, str) else tuple(added_buckets)
+    for bucket in added:
+        check_type(bucket, "added_buckets", str, "a text such as `prefill:2048`")
+    loaded = load_config(as_path(config, "config"), skip_weights=skip_weights)
     if loaded.model_path is None:
         on_progress(f"fetching `{loaded.config.model}` at revision `{loaded.config.revision}`")
         loaded = with_local_model(loaded, skip_weights=skip_weights)
     model = loaded.model_spec
     assert model is not None, "the model is on this machine now"
     plan = plan_compile(loaded, model, auto_binding=installed_binding())
-    added = tuple(added_buckets)
     if added:
         loaded = with_added_buckets(loaded, plan, added)
         plan = plan_compile(loaded, model, auto_binding=installed_binding())

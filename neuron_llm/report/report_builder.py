@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neuron_llm.artifact.arguments import as_path, check_counts, check_type, make_paths
 from neuron_llm.artifact.latest import ARTIFACTS_DIR, find_latest
 from neuron_llm.artifact.manifest import read_manifest
 from neuron_llm.compile.planned_model import plan_model
@@ -61,6 +62,20 @@ class ReportQuestion:
     is_simulated: bool = False
     target: str | None = None
 
+    def __post_init__(self) -> None:
+        """Take texts for paths, and refuse what no report can answer.
+
+        Raises:
+            NeuronLLMError: names the attribute.
+        """
+        make_paths(self)
+        check_type(self.granularity, "granularity", int)
+        check_counts(self, "max_graphs", "granularity", "max_chunk_tokens", "output_tokens")
+        if self.prompts is not None and self.trace is not None:
+            raise NeuronLLMError("`prompts` and `trace` exclude each other")
+        if self.chat_template is not None and self.prompts is None:
+            raise NeuronLLMError("`chat_template` has no effect without `prompts`")
+
 
 def build_report(
     question: ReportQuestion | None = None,
@@ -90,6 +105,8 @@ def build_report(
     """
     if config is not None and artifact is not None:
         raise NeuronLLMError("a report is on a configuration or on an artifact, not on both")
+    question = ReportQuestion() if question is None else question
+    check_type(question, "question", ReportQuestion)
     run: LastRun | None = None
     if config is not None:
         planned = plan_model(config, on_progress=on_progress)
@@ -97,13 +114,15 @@ def build_report(
             on_warning(warning)
         subject = subject_of_config(planned, ARTIFACTS_DIR)
     else:
-        directory = find_latest(ARTIFACTS_DIR) if artifact is None else Path(artifact)
+        directory = (
+            find_latest(ARTIFACTS_DIR) if artifact is None else as_path(artifact, "artifact")
+        )
         manifest = read_manifest(directory)
         subject = subject_of_artifact(directory, manifest)
-        run = read_last_run(manifest.artifact_id, manifest.buckets, Path(state_dir))
+        run = read_last_run(manifest.artifact_id, manifest.buckets, as_path(state_dir, "state_dir"))
         if run is not None:
             on_progress(_described(run))
-    return ReportBuilder(subject, run, on_progress, on_warning).build(question or ReportQuestion())
+    return ReportBuilder(subject, run, on_progress, on_warning).build(question)
 
 
 def _described(run: LastRun) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from neuron_llm.artifact.arguments import as_path
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.errors import RequestError
 from neuron_llm.runtime.engine.engine import ignore_step
@@ -51,10 +52,10 @@ class LLM:
         state_dir: str | Path | None = None,
     ) -> None:
         options = EngineOptions(self_test=self_test, reproducible=reproducible)
-        opened = Artifact.open(Path(artifact))
+        opened = Artifact.open(as_path(artifact, "artifact"))
         self.run_log: RunLogWriter | None = None
         if state_dir is not None:
-            self.run_log = new_run_log(opened.manifest.artifact_id, Path(state_dir))
+            self.run_log = new_run_log(opened.manifest.artifact_id, as_path(state_dir, "state_dir"))
         on_step = ignore_step if self.run_log is None else self.run_log.write
         self.engine = load_engine(opened, options, on_step=on_step)
         self._num_requests = 0

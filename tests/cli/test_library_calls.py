@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from cli_runner import run_cli
 from conftest import Compiled
 
-from neuron_llm import CompileOptions, ReportQuestion, build_report, compile_model, plan_model
+from neuron_llm import (
+    LLM,
+    CompileOptions,
+    ReportQuestion,
+    build_report,
+    compile_model,
+    plan_model,
+    run_batch_job,
+)
 from neuron_llm.artifact.latest import find_latest
 from neuron_llm.artifact.manifest import read_manifest
 from neuron_llm.backends.protocol import BuildEvent
@@ -73,6 +84,45 @@ def test_a_report_is_the_document_of_the_command(config: Path, llama: Compiled) 
     of_artifact = build_report(question, artifact=llama.artifact).to_json()
     ended = run_cli("bucket-report", "--artifact", llama.artifact, *flags)
     assert ended.document == of_artifact != report
+
+
+def test_paths_may_be_texts(config: Path, compile_cache: Path, llama: Compiled) -> None:
+    folders: dict[str, Any] = {"artifacts_dir": "out", "cache_dir": str(compile_cache)}
+    options = CompileOptions(verify=False, **folders)
+    assert compile_model(str(config), options).artifact == Path("out/tiny")
+    Path("trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,3\n")
+    given: dict[str, Any] = {"trace": "trace.csv"}
+    assert build_report(ReportQuestion(**given), config=str(config)).workload is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        # With no process at a time nothing would ever be built, and nobody told.
+        (lambda: CompileOptions(num_jobs=0), "`num_jobs` is 0, not an integer >= 1"),
+        (lambda: CompileOptions(timeout_s=-1), "`timeout_s` is -1, not a number over 0"),
+        (lambda: CompileOptions(cache_dir=cast(Any, None)), "`cache_dir` is of type `NoneType`"),
+        (lambda: ReportQuestion(max_graphs=0), "`max_graphs` is 0, not an integer >= 1"),
+        (lambda: ReportQuestion(granularity=-2), "`granularity` is -2, not an integer >= 1"),
+        (lambda: ReportQuestion(max_chunk_tokens=-5), "`max_chunk_tokens` is -5"),
+        (lambda: ReportQuestion(output_tokens=0), "`output_tokens` is 0"),
+        (lambda: ReportQuestion(granularity=cast(Any, 2.5)), "`granularity` is of type `float`"),
+        (lambda: ReportQuestion(prompts=Path("a"), trace=Path("b")), "exclude each other"),
+        (lambda: ReportQuestion(chat_template="x"), "no effect without `prompts`"),
+        (lambda: plan_model(cast(Any, 7)), "`config` is of type `int`, not a path"),
+        (lambda: plan_model("tiny.yaml", added_buckets="prefill:0"), "`prefill:0` is no bucket"),
+        (lambda: plan_model("tiny.yaml", added_buckets=cast(Any, [5])), "a text such as"),
+        (lambda: compile_model("tiny.yaml", cast(Any, {})), "not `CompileOptions`"),
+        (lambda: build_report(cast(Any, {}), config="tiny.yaml"), "not `ReportQuestion`"),
+        (lambda: run_batch_job(cast(Any, {})), "not `BatchJob`"),
+        (lambda: LLM(cast(Any, 7)), "`artifact` is of type `int`, not a path"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    call: Callable[[], object], said: str, config: Path
+) -> None:
+    with pytest.raises(NeuronLLMError, match=re.escape(said)):
+        call()
 
 
 def test_a_report_without_a_subject_is_on_the_latest_artifact(config: Path) -> None:

@@ -64,7 +64,12 @@ class BuildFailure:
 
     @property
     def text(self) -> str:
-        """The graph, the reason and the log."""
+        """The graph, the reason and the log, which a process opens first of all."""
+        if self.exit_code > 0 and not self.log.exists():
+            return (
+                f"{self.graph}: its process ended before it began to build; a script that compiles"
+                ' is a file, and does so below `if __name__ == "__main__":`'
+            )
         return f"{self.graph}: {self._reason}; log: {self.log}"
 
     @property

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from neuron_llm.artifact.arguments import check_choice, check_type, make_paths
+from neuron_llm.errors import NeuronLLMError
 from neuron_llm.runtime.batch.metrics import RunMetrics
 from neuron_llm.runtime.batch.resume import FinishedRecords
 from neuron_llm.runtime.engine.options import DEFAULT_OPTIONS, EngineOptions
@@ -44,6 +46,19 @@ class BatchJob:
     engine_options: EngineOptions = DEFAULT_OPTIONS
     trace_out: Path | None = None
     state_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Take texts for paths, and refuse what would be taken for something else.
+
+        Raises:
+            NeuronLLMError: names the attribute.
+        """
+        make_paths(self)
+        check_choice(self.existing_output, "existing_output", get_args(ExistingOutput))
+        if self.existing_output == "resume" and self.output is None:
+            raise NeuronLLMError("no job can go on whose records go to stdout; give an `output`")
+        check_type(self.sampling, "sampling", Mapping, 'fields such as `{"temperature": 0}`')
+        check_type(self.engine_options, "engine_options", EngineOptions)
 
     @property
     def can_go_on(self) -> bool:

@@ -6,12 +6,14 @@ refused before the artifact is loaded, and nothing has been run or overwritten t
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import islice
 
+from neuron_llm.artifact.arguments import check_type
 from neuron_llm.artifact.artifact import Artifact
 from neuron_llm.artifact.manifest import Manifest, file_sha256, read_manifest
 from neuron_llm.backends.state_transfers import MovesState
@@ -54,6 +56,7 @@ def run_batch_job(job: BatchJob, observer: BatchObserver | None = None) -> Batch
         NeuronLLMError: a file cannot be used, or is of another job.
         NoProgressError: requests are left and none can be scheduled; what is complete is written.
     """
+    check_type(job, "job", BatchJob)
     observer = observer or BatchObserver()
     SamplingParams.merged(job.sampling, {"max_tokens": None})
     manifest = read_manifest(job.artifact)
@@ -127,7 +130,8 @@ class _JobRun:
         job = self._job
         if not job.can_go_on:
             return None
-        options = asdict(self._options)
+        # As they will be read: in JSON a tuple is a list, and every key a text.
+        options = json.loads(json.dumps(asdict(self._options)))
         fields, defaults = options.pop("job_fields"), options.pop("generation_fields")
         return JobIdentity(
             artifact_id=self._manifest.artifact_id,

@@ -58,7 +58,7 @@ def open_output(path: Path | None, *, prompts: Path, force: bool) -> Iterator[Bi
             written, or another run is writing it.
     """
     if path is None:
-        yield sys.stdout.buffer
+        yield _stdout()
         return
     stream, is_new = _open(path, prompts, force=force)
     with stream:
@@ -69,6 +69,18 @@ def open_output(path: Path | None, *, prompts: Path, force: bool) -> Iterator[Bi
             if is_new and path.stat().st_size == 0:
                 path.unlink()
             raise
+
+
+def _stdout() -> BinaryIO:
+    """Return what stdout writes to; in a notebook, or where it is redirected to a text, nothing.
+
+    Raises:
+        NeuronLLMError: it takes no bytes.
+    """
+    stream: BinaryIO | None = getattr(sys.stdout, "buffer", None)
+    if stream is None:
+        raise NeuronLLMError("stdout takes no records here", hint="give a file as `output`")
+    return stream
 
 
 def begin_output(stream: BinaryIO, *, num_kept_bytes: int = 0) -> None:

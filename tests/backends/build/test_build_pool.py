@@ -62,6 +62,25 @@ def test_a_failing_build_is_named_with_its_log_and_takes_no_other_with_it(tmp_pa
     assert [e.status for e in events if e.graph == "decode_b1_c64"] == ["started", "built"]
 
 
+def test_a_script_that_is_run_again_in_every_process_is_told_so(tmp_path: Path) -> None:
+    """What stands in no `if __name__ == "__main__":` is run by a build before anything else."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from neuron_llm.backends.build.pool import BuildTask, build_all\n"
+        "if __name__ != '__main__': sys.exit(1)\n"
+        "task = BuildTask('g', os.getpid, (), Path('g.log'))\n"
+        "build_all([task], num_jobs=1, preload=[], on_event=lambda event: None)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 1
+    said = ended.stderr.splitlines()[-1]
+    assert said.endswith('does so below `if __name__ == "__main__":`') and "g.log" not in said
+
+
 def test_a_build_that_fails_once_is_tried_again(tmp_path: Path) -> None:
     task = BuildTask("g", _succeed_second_time, (str(tmp_path / "m"),), tmp_path / "log")
     assert [event.status for event in run([task])] == ["started", "retried", "started", "built"]

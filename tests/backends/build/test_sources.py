@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from import_arrows import import_arrows
 
 import neuron_llm
 from neuron_llm.backends.build import sources
@@ -25,9 +26,8 @@ BACKENDS = "neuron_llm.backends"
 NEURON_BUILDERS = (f"{BACKENDS}.neuron.graph_build", f"{BACKENDS}.neuron.model_builder.nxd_model")
 CPU_FILES = source_files(f"{BACKENDS}.cpu.aot", room=BACKENDS)
 NEURON_FILES = source_files(*NEURON_BUILDERS, room=BACKENDS)
-CONVERTER_FILES = source_files(
-    "neuron_llm.compile.model.checkpoint", room="neuron_llm.compile.model"
-)
+CONVERTER, CONVERTER_ROOM = "neuron_llm.compile.model.checkpoint", "neuron_llm.compile.model"
+CONVERTER_FILES = source_files(CONVERTER, room=CONVERTER_ROOM)
 
 
 def cpu_key() -> str:
@@ -110,6 +110,30 @@ def test_what_traces_and_compiles_is_among_the_sources() -> None:
     # Neither backend's graphs are built again for the other.
     assert not any(name.startswith("backends/neuron/") for name in CPU_FILES)
     assert not any(name.startswith("backends/cpu/") for name in NEURON_FILES)
+
+
+@pytest.mark.parametrize(
+    ("builders", "room", "names"),
+    [
+        ([f"{BACKENDS}.cpu.aot"], BACKENDS, CPU_FILES),
+        (NEURON_BUILDERS, BACKENDS, NEURON_FILES),
+        ([CONVERTER], CONVERTER_ROOM, CONVERTER_FILES),
+    ],
+)
+def test_the_sources_are_what_the_arrows_of_the_package_lead_to(
+    builders: Sequence[str], room: str, names: list[str]
+) -> None:
+    """An import that is written otherwise, such as a relative one, would be in no key."""
+    arrows, reached = import_arrows(), set[str]()
+    waiting = [builder.partition(".")[2].replace(".", "/") for builder in builders]
+    folder = room.partition(".")[2].replace(".", "/") + "/"
+    while waiting:
+        name = waiting.pop()
+        is_source = name.startswith(folder) and f"{name}.py" not in sources._LEFT_OUT
+        if is_source and name not in reached:
+            reached.add(name)
+            waiting += arrows[name]
+    assert names == sorted(f"{name}.py" for name in reached)
 
 
 def test_what_is_left_out_is_there_and_would_count(monkeypatch: pytest.MonkeyPatch) -> None:

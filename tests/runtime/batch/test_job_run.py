@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Compiled
 
-from neuron_llm import BatchJob, run_batch_job
+from neuron_llm import BatchJob, SamplingParams, run_batch_job
 from neuron_llm.artifact.manifest import Manifest, read_manifest
 from neuron_llm.errors import NeuronLLMError, RequestError
 from neuron_llm.report.run.last_run import read_last_run
@@ -107,6 +111,54 @@ def test_a_job_keeps_a_log_only_where_it_is_told_to(
     run_batch_job(replace(job, existing_output="replace", state_dir=state), watched)
     run = read_last_run(manifest.artifact_id, manifest.buckets, state)
     assert run is not None and run.account.total.num_uses == len(watched.steps) > 0
+
+
+@pytest.mark.parametrize("sampling", [{"stop": ("zz", "qq")}, {"logit_bias": {5: 1.0}}])
+def test_a_job_goes_on_whatever_its_fields_are_made_of(
+    job: BatchJob, sampling: dict[str, object]
+) -> None:
+    """A tuple and a key that is a number are read as something else than what was written."""
+    asked = replace(job, sampling={**GREEDY, **sampling})
+    with pytest.raises(KeyboardInterrupt):
+        run_batch_job(asked, Watched(num_lines=3))
+    assert run_batch_job(replace(asked, existing_output="resume")).earlier.num_records > 0
+
+
+def test_paths_may_be_texts(job: BatchJob, tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "artifact": str(job.artifact),
+        "prompts": str(job.prompts),
+        "output": str(job.output),
+        "trace_out": str(tmp_path / "trace.json"),
+        "state_dir": str(tmp_path / "state"),
+    }
+    run_batch_job(BatchJob(**given))
+    assert len(texts(job.output)) == 4
+    assert json.loads((tmp_path / "trace.json").read_text())
+    assert len(list((tmp_path / "state").rglob("last_run.jsonl"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"existing_output": "resumed"}, "is 'resumed', not one of `refuse`, `replace`, `resume`"),
+        ({"existing_output": "resume", "output": None}, "whose records go to stdout"),
+        ({"sampling": SamplingParams()}, "`sampling` is of type `SamplingParams`, not fields"),
+        ({"prompts": None}, "`prompts` is of type `NoneType`, not a path"),
+        ({"artifact": 7}, "`artifact` is of type `int`, not a path"),
+    ],
+)
+def test_a_job_that_cannot_be_meant_is_refused(
+    job: BatchJob, given: dict[str, Any], said: str
+) -> None:
+    """A misspelt `resume` would replace the file: there is nothing that it could be."""
+    with pytest.raises(NeuronLLMError, match=re.escape(said)):
+        replace(job, **given)
+
+
+def test_records_are_not_lost_where_stdout_takes_none(job: BatchJob) -> None:
+    with redirect_stdout(StringIO()), pytest.raises(NeuronLLMError, match="no records here"):
+        run_batch_job(replace(job, output=None))
 
 
 def test_a_log_that_cannot_be_written_is_a_warning(job: BatchJob, tmp_path: Path) -> None:
