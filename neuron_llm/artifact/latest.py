@@ -35,12 +35,12 @@ def find_latest(artifacts_dir: Path) -> Path:
     if not link.is_symlink():
         raise ArtifactError(
             f"no artifact in `{artifacts_dir}`",
-            hint="compile one first: `neuron-llm compile CONFIG`, or name one with `--artifact`",
+            hint="compile one first: `neuron-llm compile CONFIG`, or give the directory of one",
         )
     artifact = artifacts_dir / os.readlink(link)
     if not artifact.is_dir():
         raise ArtifactError(
             f"the latest artifact `{artifact}` is gone",
-            hint="compile it again: `neuron-llm compile CONFIG`, or name one with `--artifact`",
+            hint="compile it again: `neuron-llm compile CONFIG`, or give the directory of one",
         )
     return artifact

@@ -58,7 +58,8 @@ def pack_artifact(
         on_file: told the path of each file before it is read.
 
     Raises:
-        ArtifactError: no artifact, a damaged one, or a file that is in the way or in the artifact.
+        ArtifactError: no artifact, a damaged one, or a file that is in the way, in the artifact or
+            in no directory.
     """
     manifest = read_manifest(directory)
     if not is_sealed((directory / MANIFEST_FILE).read_bytes()):
@@ -66,6 +67,11 @@ def pack_artifact(
     if file.is_dir() or (os.path.lexists(file) and not force):
         hint = "name another file" if file.is_dir() else "replace it with `--force`"
         raise ArtifactError(f"`{file}` is in the way: it exists", hint=hint)
+    if not file.parent.is_dir():
+        raise ArtifactError(
+            f"cannot write `{file}`: no such directory",
+            hint="name a file in a directory that exists",
+        )
     if file.parent.resolve().is_relative_to(directory.resolve()):
         raise ArtifactError(
             f"`{file}` lies in the artifact that is packed", hint="name a file beside it"
@@ -90,7 +96,7 @@ def unpack_artifact(
 
     Args:
         file: what `pack_artifact` wrote.
-        destination: to make.
+        destination: to make, and the directories above it.
         on_file: told the path of each file before it is written.
 
     Raises:
@@ -101,6 +107,11 @@ def unpack_artifact(
         raise ArtifactError(
             f"`{destination}` is in the way: it exists", hint="name a directory that does not"
         )
+    if not file.is_file():
+        raise ArtifactError(
+            f"no such file: `{file}`", hint="name a file that `neuron-llm artifact pack` wrote"
+        )
+    destination.parent.mkdir(parents=True, exist_ok=True)
     with file.open("rb") as archive, artifact_scratch(destination.parent) as scratch:
         directory = scratch / destination.name
         directory.mkdir()

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from neuron_llm.cli.render.table import counted
-from neuron_llm.cli.terminal.console import Console, ExitCode
+from neuron_llm.cli.terminal.console import Console
 from neuron_llm.cli.terminal.options import JsonOption, QuietOption, VerboseOption, open_console
 from neuron_llm.cli.terminal.status_line import StatusLine
+from neuron_llm.errors import ArtifactError
 
 artifact_app = typer.Typer(
     name="artifact",
@@ -23,7 +24,7 @@ artifact_app = typer.Typer(
 ArtifactArgument = Annotated[Path, typer.Argument(metavar="DIR", help="What `compile` wrote.")]
 
 
-@artifact_app.command("verify")
+@artifact_app.command("verify", short_help="Compare every byte with its checksum.")
 def verify_command(
     ctx: typer.Context,
     artifact: ArtifactArgument,
@@ -59,16 +60,17 @@ def verify_command(
         what = f"{counted(checked.num_files, 'file')}, {shown_bytes(checked.num_bytes)}"
         console.result(f"{artifact}: {what}, every byte as it was compiled")
     if damages:
-        console.error(f"{counted(len(damages), 'file')} of `{artifact}` damaged")
-        console.hint("copy the artifact again, or compile it again: `neuron-llm compile CONFIG`")
-        raise typer.Exit(ExitCode.ERROR)
+        raise ArtifactError(
+            f"{counted(len(damages), 'file')} of `{artifact}` damaged",
+            hint="copy the artifact again, or compile it again: `neuron-llm compile CONFIG`",
+        )
 
 
-@artifact_app.command("prune")
+@artifact_app.command("prune", short_help="Remove what killed compiles left.")
 def prune_command(
     ctx: typer.Context,
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders of artifacts, as `artifacts`.")
+        list[Path], typer.Argument(metavar="DIR", help="Folders of artifacts, as `artifacts`.")
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
     json_output: JsonOption = False,
@@ -97,7 +99,7 @@ def prune_command(
     console.notice(f"{verb} {counted(len(leftovers), 'leftover')}, {shown_bytes(total)}")
 
 
-@artifact_app.command("pack")
+@artifact_app.command("pack", short_help="Pack an artifact into one file.")
 def pack_command(
     ctx: typer.Context,
     artifact: ArtifactArgument,
@@ -121,7 +123,7 @@ def pack_command(
     console.notice(f"next: neuron-llm artifact unpack {file} DIR")
 
 
-@artifact_app.command("unpack")
+@artifact_app.command("unpack", short_help="Unpack that file into a new directory.")
 def unpack_command(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `artifact pack` wrote.")],

@@ -49,6 +49,10 @@ def run_batch_command(
         console.result(json.dumps(_summary_json(job, manifest, metrics, display)))
     else:
         console.notice(render_summary(metrics, display.account, display.price))
+    if result.earlier.num_failed:
+        console.warn(
+            f"errors in {counted(result.earlier.num_failed, 'line')} that were done already"
+        )
     return ExitCode.SOME_LINES_FAILED if result.num_failed else ExitCode.OK
 
 

@@ -28,7 +28,8 @@ _TARGETS = ("cpu", *GENERATIONS)
 def bucket_report_command(
     ctx: typer.Context,
     config: Annotated[
-        Path | None, typer.Argument(help="YAML file to plan; without it, an artifact.")
+        Path | None,
+        typer.Argument(metavar="CONFIG", help="YAML file to plan; without it, an artifact."),
     ] = None,
     artifact: ArtifactOption = None,
     prompts: Annotated[

@@ -37,7 +37,7 @@ CacheDirOption = Annotated[
 _MAX_SHOWN_KEY = 16
 
 
-@cache_app.command("list")
+@cache_app.command("list", short_help="List what is there, with sizes and ages.")
 def list_command(
     ctx: typer.Context,
     cache_dir: CacheDirOption = None,
@@ -66,7 +66,7 @@ def list_command(
     console.result(f"{_counted(entries)} in {root}, {shown_bytes(total)}")
 
 
-@cache_app.command("prune")
+@cache_app.command("prune", short_help="Make room; what compiles use or build stays.")
 def prune_command(
     ctx: typer.Context,
     older_than: Annotated[

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 def compile_command(
     ctx: typer.Context,
-    config: Annotated[Path, typer.Argument(help="YAML file; its name becomes the artifact's.")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="YAML file; its name becomes the artifact's.")
+    ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the graphs and their memory, compile nothing.")
     ] = False,

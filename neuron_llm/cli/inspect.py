@@ -20,7 +20,7 @@ def inspect_command(
     artifact: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[ARTIFACT]",
+            metavar="ARTIFACT",
             help="What `compile` wrote; without it, the latest in ./artifacts.",
             show_default=False,
         ),

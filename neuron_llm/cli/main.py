@@ -31,9 +31,13 @@ app = typer.Typer(
 )
 app.command("compile")(compile_command)
 app.command("run")(run_command)
-app.command("bucket-report")(bucket_report_command)
-app.command("doctor")(doctor_command)
-app.command("inspect")(inspect_command)
+app.command("bucket-report", short_help="Show what padding costs, and better buckets.")(
+    bucket_report_command
+)
+app.command("doctor", short_help="Tell whether this machine, or an artifact on it, can run.")(
+    doctor_command
+)
+app.command("inspect", short_help="Show what an artifact is.")(inspect_command)
 app.add_typer(artifact_app)
 app.add_typer(cache_app)
 

@@ -70,6 +70,7 @@ def test_after_a_run_every_graph_has_a_row(llama: Compiled, empty_state: Path) -
     # 5 tokens in blocks of 4, and 3 decodes of one request with room for 64.
     assert "\nblock padding   3 slots" in ended.stdout
     assert "\nctx padding     171 slots" in ended.stdout
+    assert "\nworkload: last run 2" in ended.stdout
     assert "last run here: " in ended.stderr
     assert ended.stderr.endswith(", 4 steps\n")
 

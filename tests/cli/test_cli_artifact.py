@@ -98,7 +98,7 @@ def test_verify_names_every_damaged_file_and_fails(copy: Path) -> None:
         "damaged  config.json",
         "damaged  graphs/decode_b1_c64/graph.so",
     ]
-    assert ended.stderr.startswith(f"error: 2 files of `{copy}` damaged\nhint: ")
+    assert ended.stderr.startswith(f"error: 2 files of `{copy}` damaged\n\nhint: ")
     report = run_cli("artifact", "verify", copy, "--json", "-q")
     assert report.code == 1
     assert report.document["damaged"][0] == {"path": "config.json", "reason": "missing"}
@@ -115,7 +115,23 @@ def test_pack_and_unpack_move_an_artifact(llama: Compiled, empty_state: Path) ->
     refused = run_cli("artifact", "unpack", "tiny.tar", "moved")
     assert refused.code == 1 and "`moved` is in the way" in refused.stderr
     missing = run_cli("artifact", "unpack", "none.tar", "other")
-    assert missing.stderr == "error: no such file or directory: `none.tar`\n"
+    assert missing.code == 1 and missing.stderr.startswith(
+        "error: no such file: `none.tar`\n\nhint: "
+    )
+    assert not Path("other").exists()
+
+
+def test_unpack_makes_the_folder_of_artifacts_and_pack_makes_none(
+    llama: Compiled, empty_state: Path
+) -> None:
+    assert run_cli("artifact", "pack", llama.artifact, "tiny.tar").code == 0
+    assert run_cli("artifact", "unpack", "tiny.tar", "artifacts/tiny").code == 0
+    assert run_cli("artifact", "verify", "artifacts/tiny").code == 0
+    refused = run_cli("artifact", "pack", llama.artifact, "none/tiny.tar")
+    assert refused.code == 1
+    assert refused.stderr.startswith(
+        "error: cannot write `none/tiny.tar`: no such directory\n\nhint: "
+    )
 
 
 def test_prune_removes_leftovers_and_tells_them_before(copy: Path) -> None:

@@ -52,6 +52,22 @@ def test_every_command_has_an_example_in_its_help(command: str) -> None:
     assert f"Example: neuron-llm {command}" in ended.stdout
 
 
+@pytest.mark.parametrize("group", [[], ["artifact"], ["cache"]])
+def test_a_list_of_commands_cuts_no_line_short(group: list[str]) -> None:
+    ended = run_cli(*group, "-h")
+    assert "Commands:" in ended.stdout and "..." not in ended.stdout.split("Commands:")[1]
+
+
+def test_arguments_are_named_as_the_help_speaks_of_them() -> None:
+    for command, named in (
+        ("compile", "CONFIG"),
+        ("bucket-report", "CONFIG"),
+        ("inspect", "ARTIFACT"),
+    ):
+        usage = run_cli(command, "-h").stdout.splitlines()[0]
+        assert usage.split()[-1].strip("[]{}") == named and "[[" not in usage
+
+
 def test_no_command_shows_the_help_and_is_a_usage_error() -> None:
     ended = run_cli()
     assert (ended.code, ended.stdout) == (2, "")
@@ -69,7 +85,7 @@ def test_expected_failure_is_error_blank_line_hint(empty_state: Path) -> None:
     assert (ended.code, ended.stdout) == (1, "")
     assert ended.stderr == (
         "error: no artifact in `artifacts`\n\n"
-        "hint: compile one first: `neuron-llm compile CONFIG`, or name one with `--artifact`\n"
+        "hint: compile one first: `neuron-llm compile CONFIG`, or give the directory of one\n"
     )
 
 

@@ -124,7 +124,11 @@ def test_a_job_that_goes_on_has_every_line_once(llama: Compiled, empty_state: Pa
         output.write_bytes(kept + rest)
         if num_kept < NUM_LINES:
             Path("out.jsonl.job.json").write_bytes(identity)
-        assert run_cli(*command, "-o", output, "--resume").code == 3
+        ended = run_cli(*command, "-o", output, "--resume")
+        assert ended.code == 3
+        num_bad = sum(number % 5 == 2 for number in range(num_kept))
+        told = f"warning: errors in {num_bad} lines that were done already\n"
+        assert (told in ended.stderr) == (num_bad > 0)
         assert output.read_bytes().startswith(kept)
         assert without_times(output) == without_times(Path("whole"))
         assert not Path("out.jsonl.job.json").exists()

@@ -112,6 +112,6 @@ def render_chunk_sizes(chunk_sizes: ChunkSizes, current: int) -> str:
         "chunk size (max_num_batched_tokens)",
         render_table(header, rows),
         "",
-        labelled("price", f"{number(price.step)} {unit} a step, {price.token:.3g} {unit} a token"),
+        labelled("price", f"{number(price.step)} {unit} a step, {price.token:.3g} a token"),
         labelled("cheapest", verdict),
     )

@@ -26,7 +26,7 @@ def render_workload(workload: ReportWorkload, buckets: Sequence[int], max_model_
         "out of order": _unsorted(trace.num_unsorted) if trace.num_unsorted else "",
     }
     return section(
-        f"workload: {workload.name}",
+        f"workload: {workload.source.value.replace('_', ' ')} {workload.name}",
         *(labelled(label, text) for label, text in texts.items() if text),
         "",
         _histogram(workload.bins(buckets)),
