@@ -19,6 +19,7 @@ from operator_case import Case
 
 from neuron_llm.backends.cpu.operators.interface import PagedAttentionStruct, tensor_struct
 from neuron_llm.backends.cpu.operators.registration import LIBRARY_IN_USE
+from neuron_llm.scheduler.block_pool import num_blocks_for
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE = 9, 3, 64, 16
 SCALING = HEAD_DIM**-0.5
@@ -56,7 +57,7 @@ def attention_layers(
 
 def random_block_tables(num_seqs: int, context: int) -> torch.Tensor:
     """Return tables whose blocks lie anywhere in the cache."""
-    width = -(-context // BLOCK_SIZE)
+    width = num_blocks_for(context, BLOCK_SIZE)
     blocks = torch.randperm(num_seqs * width) + 1
     return blocks.reshape(num_seqs, width).to(torch.int32)
 

@@ -35,6 +35,7 @@ from neuron_llm.scheduler import (
     get_default_num_batched_tokens_buckets,
     get_default_num_seqs_buckets,
 )
+from neuron_llm.scheduler.block_pool import ceil_div, num_blocks_for
 
 BLOCK_SIZE = 32
 MAX_NUM_BATCHED_TOKENS = 2048
@@ -74,7 +75,7 @@ def made_up_trace(num_requests: int) -> Trace:
 
 def make_candidate(max_num_seqs: int, max_model_len: int) -> Candidate:
     """Return the default buckets, with room for a quarter of the longest requests together."""
-    blocks_per_seq = -(-max_model_len // BLOCK_SIZE)
+    blocks_per_seq = num_blocks_for(max_model_len, BLOCK_SIZE)
     budget = min(MAX_NUM_BATCHED_TOKENS, max_model_len)
     prefill = tuple(get_default_num_batched_tokens_buckets(budget))
     config = SchedulerConfig(
@@ -96,7 +97,7 @@ def make_candidate(max_num_seqs: int, max_model_len: int) -> Candidate:
 def print_figures(name: str, trace: Trace, targets: list[str], max_num_seqs: list[int]) -> None:
     """Print what each simulation of a trace was of, and the CPU time that it took."""
     longest = max(r.prompt_tokens + (r.output_tokens or 0) for r in trace.requests)
-    max_model_len = max(-(-(longest + 1) // 1024) * 1024, 4096)
+    max_model_len = max(ceil_div(longest + 1, 1024) * 1024, 4096)
     workload = Workload(trace, median_output_tokens(trace))
     print(f"{name}: {len(trace.requests)} requests, max_model_len {max_model_len}")
     heads = ("target", "seqs", "tokens out", "steps", "simulated s", "CPU s", "us/step", "graphs s")

@@ -28,14 +28,15 @@ from neuron_llm.artifact.manifest import (
 from neuron_llm.artifact.manifest_entries import is_sealed
 from neuron_llm.artifact.scratch import artifact_scratch
 from neuron_llm.errors import ArtifactError
+from neuron_llm.quantities import MIB
 
 LIST_FILE = "SHA256SUMS"
 
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\x00\n]+)")
 _BLOCK_BYTES = tarfile.BLOCKSIZE
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = MIB
 # Far more than a list of any artifact's files.
-_MAX_LIST_BYTES = 1 << 24
+_MAX_LIST_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class HoldbackMixin(ABC):
         """
         scheduler_output = self._schedule_one_phase()
         # 6. Pad the tensor size of a prefill; the token counts stay what they are.
-        self._apply_padding_and_log_stats(scheduler_output)
+        scheduler_output = self._apply_padding_and_log_stats(scheduler_output)
         # 7. `_check_phases()` has seen the output before the counters moved on. Was there any?
         if not scheduler_output.num_scheduled_tokens:
             self._check_progress(scheduler_output)
@@ -240,7 +240,7 @@ class HoldbackMixin(ABC):
             self.holdback_queue.appendleft(self.waiting.pop())
         self.waiting, self.holdback_queue = self.holdback_queue, self.waiting
 
-    def _apply_padding_and_log_stats(self, scheduler_output: SchedulerOutput) -> None:
+    def _apply_padding_and_log_stats(self, scheduler_output: SchedulerOutput) -> SchedulerOutput:
         num_tokens = scheduler_output.total_num_scheduled_tokens
         self.total_scheduled_tokens += num_tokens
         padded = scheduler_output.num_scheduled_tokens.copy()
@@ -250,6 +250,7 @@ class HoldbackMixin(ABC):
             started = [self.requests[new.req_id] for new in scheduler_output.scheduled_new_reqs]
             self._num_prefix_queries = sum(request.num_prompt_tokens for request in started)
         scheduler_output.num_scheduled_tokens_padded = padded
+        return scheduler_output
 
     def _calculate_padded_count(self, token_count: int) -> int:
         """Return the smallest bucket that holds the chunk; no tokens need none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,3 +78,20 @@ def test_a_changed_size_moves_no_counter(scheduler_class: type[Any]) -> None:
         output.num_scheduled_tokens_padded["r0"] = 1000
         scheduler.update_from_output(output, run_step(output, scheduler, PLAIN_TOKEN_ID))
         assert request.num_computed_tokens == num_computed_tokens
+
+
+@EACH_CLASS
+def test_what_padding_returns_is_the_step(scheduler_class: type[Any]) -> None:
+    """The signature of the scheduler's specification: a subclass may give another output."""
+
+    class Wider(scheduler_class):  # type: ignore[misc]
+        def _apply_padding_and_log_stats(self, scheduler_output: SchedulerOutput) -> Any:
+            padded = super()._apply_padding_and_log_stats(scheduler_output)
+            assert padded is scheduler_output
+            sizes = dict.fromkeys(padded.num_scheduled_tokens, 16)
+            return replace(padded, num_scheduled_tokens_padded=sizes)
+
+    scheduler = make_scheduler(Wider)
+    scheduler.add_request(make_request(prompt_len=5))
+    assert scheduler.schedule().num_scheduled_tokens_padded == {"r0": 16}
+    assert scheduler.last_stats.num_padded_tokens == 16

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from neuron_llm.errors import NeuronLLMError
+from neuron_llm.quantities import MIB
 from neuron_llm.runtime.batch.prompt_line import (
     PROMPT_FIELDS,
     BadLine,
@@ -21,7 +22,7 @@ from neuron_llm.runtime.batch.prompt_line import (
 )
 from neuron_llm.runtime.sampling.sampling_params import SAMPLING_FIELDS
 
-MAX_LINE_BYTES = 64 * 2**20
+MAX_LINE_BYTES = 64 * MIB
 """A longer line is refused without being read whole: no model's context is so long."""
 
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -135,7 +136,7 @@ def _too_long(index: int, line_number: int) -> BadLine:
 
 def _skip_rest_of_line(stream: BinaryIO, data: bytes) -> None:
     while data and not data.endswith(b"\n"):
-        data = stream.readline(2**20)
+        data = stream.readline(MIB)
 
 
 def _warning(name: str, seen: _UnknownField) -> str:
