@@ -4,7 +4,7 @@ VENV := .venv
 VLLM_VENV := .venv-vllm
 XLA_VENV := .venv-xla
 PYTHON ?= python3
-# The CPU build, pinned: a bare `torch` may bring gigabytes of CUDA libraries.
+# Pinned. The default index's Linux build brings gigabytes of CUDA libraries; PIP_ARGS names another.
 TORCH ?= torch==2.13.0
 # Further arguments for pip, such as an index that has CPU builds of torch.
 PIP_ARGS ?=
@@ -16,8 +16,11 @@ export HF_HUB_OFFLINE := 1
 .PHONY: help setup demo test test-vllm test-xla lint types prove fuzz clean
 
 help:
+	@echo "make setup  the environment alone, in $(VENV)"
 	@echo "make demo   set everything up, compile SmolLM2-135M-Instruct and answer the example prompts"
 	@echo "make test   set everything up and run the test suite"
+	@echo "make lint   format and lint, part of make test"
+	@echo "make types  types, part of make test"
 	@echo "make test-vllm  the tests of the vLLM plug-in, in an environment of its own (3 GB)"
 	@echo "make test-xla   the Neuron graphs on XLA, torch 2.9, in an environment of its own (7 GB)"
 	@echo "make prove  what takes longer than the test suite may; figures in docs/proof.md"

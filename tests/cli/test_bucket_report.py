@@ -71,6 +71,7 @@ def test_after_a_run_every_graph_has_a_row(llama: Compiled, empty_state: Path) -
     assert "\nblock padding   3 slots" in ended.stdout
     assert "\nctx padding     171 slots" in ended.stdout
     assert "\nworkload: last run 2" in ended.stdout
+    assert "\nprice           230.0 tokens a step, 1 a token\n" in ended.stdout
     assert "last run here: " in ended.stderr
     assert ended.stderr.endswith(", 4 steps\n")
 
