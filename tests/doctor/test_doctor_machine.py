@@ -96,6 +96,13 @@ def test_a_container_has_its_limit_less_what_it_uses(tmp_path: Path) -> None:
     assert about("memory", probe(tmp_path)).text == text
 
 
+def test_a_group_that_uses_more_than_its_limit_has_nothing_left(tmp_path: Path) -> None:
+    write(tmp_path, "/proc/meminfo", MEMINFO)
+    write(tmp_path, "/sys/fs/cgroup/memory.max", str(4 * GIB))
+    write(tmp_path, "/sys/fs/cgroup/memory.current", str(5 * GIB))
+    assert read_memory(recorded_host(tmp_path).read) == Memory(4 * GIB, 0, is_limited=True)
+
+
 def test_the_tightest_of_the_groups_around_a_process_counts(tmp_path: Path) -> None:
     write(tmp_path, "/proc/meminfo", MEMINFO)
     write(tmp_path, "/proc/self/cgroup", "0::/user.slice/job.scope\n")

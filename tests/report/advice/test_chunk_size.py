@@ -69,6 +69,11 @@ def test_option_says_its_buckets_its_cost_and_its_chunked_prompts() -> None:
     }
 
 
+def test_a_prompt_as_long_as_a_chunk_is_not_chunked() -> None:
+    sizes = compare_chunk_sizes(LENGTHS, [299, 300, 700, 1500], max_graphs=1)
+    assert [option.num_chunked_prompts for option in sizes.options] == [3, 2, 1, 0]
+
+
 def test_json_has_the_price_the_options_and_the_best() -> None:
     sizes = compare_chunk_sizes(LENGTHS, [512, 1024], max_graphs=3)
     assert sizes.to_json() == {

@@ -14,11 +14,12 @@ def test_prefills_in_a_row_are_one_stall() -> None:
     assert watch.longest == DecodeStall(0.0, 4.0, 2, 2)
 
 
-def test_a_later_stall_may_be_longer() -> None:
+def test_a_later_stall_may_be_longer_and_of_equals_the_first_counts() -> None:
     watch = StallWatch()
     watch.add_prefill(0.0, 1.0, 1)
     watch.add_decode()
     watch.add_prefill(2.0, 3.0, 1)
+    assert watch.longest == DecodeStall(0.0, 1.0, 1, 1)
     watch.add_decode()
     watch.add_prefill(4.0, 6.0, 1)
     assert watch.longest is not None
