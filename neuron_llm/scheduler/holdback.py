@@ -101,11 +101,8 @@ class HoldbackMixin(ABC):
 
     @property
     def has_prefill_in_running(self) -> bool:
-        """Whether a running request still has prompt tokens to compute.
-
-        Only the newest can: no request is admitted while another one's prompt is being computed.
-        """
-        return bool(self.running) and self._is_prefill_request(self.running[-1])
+        """Whether a running request still has prompt tokens to compute."""
+        return any(map(self._is_prefill_request, self.running))
 
     @property
     def _max_kv_concurrent(self) -> int:
@@ -214,11 +211,12 @@ class HoldbackMixin(ABC):
     def _hide_other_phase(self) -> None:
         """Decide of which phase the step is, and hide the running requests of the other one."""
         if self.has_prefill_in_running:
-            decodes, prefill = self.running[:-1], self.running[-1:]
+            prefills = [r for r in self.running if self._is_prefill_request(r)]
+            decodes = [r for r in self.running if not self._is_prefill_request(r)]
             if self._is_decode_due():
-                self.running, self._prefill_holdback = decodes, prefill
+                self.running, self._prefill_holdback = decodes, prefills
             else:
-                self.running, self._running_holdback = prefill, decodes
+                self.running, self._running_holdback = prefills, decodes
         elif self._is_any_admitted():
             self.running, self._running_holdback = [], self.running
 

@@ -64,6 +64,23 @@ def test_a_held_head_waits_until_a_request_ends(
 
 
 @EACH_CLASS
+def test_the_running_may_stand_in_any_order(scheduler_class: type[Any]) -> None:
+    scheduler = make_scheduler(scheduler_class, max_num_seqs=3)
+    add_requests(scheduler, make_request("d0", max_tokens=30), make_request("d1", max_tokens=30))
+    while len(scheduler.running) < 2:
+        step(scheduler)
+    budget = scheduler.max_num_scheduled_tokens
+    scheduler.add_request(make_request("long", budget + 1, max_tokens=2))
+    chunks = []
+    while "long" in scheduler.requests:
+        scheduler.running.reverse()
+        chunks.append(step(scheduler).num_tokens)
+    assert [c["long"] for c in chunks if set(c) == {"long"}][:2] == [budget, 1]
+    assert all(set(c) in ({"long"}, {"d0", "d1"}, {"long", "d0", "d1"}) for c in chunks)
+    assert all(len(c) == 1 or set(c.values()) == {1} for c in chunks)
+
+
+@EACH_CLASS
 def test_a_request_that_ends_by_itself_makes_room(scheduler_class: type[Any]) -> None:
     scheduler = make_full(scheduler_class)
     while "d0" in scheduler.requests:
