@@ -142,3 +142,23 @@ def test_what_is_left_out_is_there_and_would_count(monkeypatch: pytest.MonkeyPat
     everything = source_files(f"{BACKENDS}.cpu.aot", *NEURON_BUILDERS, room=BACKENDS)
     assert left_out <= set(everything)
     assert not left_out & {*CPU_FILES, *NEURON_FILES}
+
+
+def test_imports_are_followed_in_whatever_form_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = tmp_path / "room"
+    room.mkdir()
+    texts = {
+        "one": "import neuron_llm.room.two as other",
+        "two": "from neuron_llm.room import three",
+        "three": "def late():\n    from neuron_llm.room.four import name",
+        "four": "import os\nfrom neuron_llm.elsewhere import name",
+        "five": "",
+    }
+    for name, text in texts.items():
+        (room / f"{name}.py").write_text(text)
+    (tmp_path / "elsewhere.py").touch()
+    monkeypatch.setattr(sources, "_PACKAGE", tmp_path)
+    found = source_files("neuron_llm.room.one", room="neuron_llm.room")
+    assert found == ["room/four.py", "room/one.py", "room/three.py", "room/two.py"]

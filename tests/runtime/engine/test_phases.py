@@ -43,9 +43,13 @@ class Session:
 class Watcher(NoObserver):
     def __init__(self) -> None:
         self.traces: list[StepTrace] = []
+        self.first_tokens: list[tuple[str, float]] = []
 
     def on_step(self, trace: StepTrace) -> None:
         self.traces.append(trace)
+
+    def on_first_token(self, request_id: str, at: float) -> None:
+        self.first_tokens.append((request_id, at))
 
 
 class Parts:
@@ -158,6 +162,8 @@ def test_a_timed_step_says_when_each_phase_was_and_how_long_its_request_waited(
     assert second.graph.name == "decode_b4_c64"
     assert second.record.queue_seconds is None
     assert parts.records == [first.record, second.record]
+    # Once, though the second step gave a token too.
+    assert parts.watcher.first_tokens == [("r", 12.0)]
 
 
 def test_queues_and_blocks_are_told_as_they_were_when_the_step_was_scheduled(parts: Parts) -> None:
