@@ -12,6 +12,9 @@ from neuron_llm.backends.graph.inputs import (
     PAD_SLOT_ID,
     StepTokens,
     decode_inputs,
+    empty_inputs,
+    fill_decode_inputs,
+    fill_prefill_inputs,
     input_shapes,
     prefill_inputs,
     slot_mapping,
@@ -94,3 +97,19 @@ def test_prefill_shapes_are_the_buckets_and_no_two_real_tokens_share_a_slot(
     real = inputs.slot_mapping[:num_tokens].tolist()
     assert len(set(real)) == num_tokens and min(real) >= block_size
     assert set(inputs.slot_mapping[num_tokens:].tolist()) <= {PAD_SLOT_ID}
+
+
+def test_inputs_that_are_filled_again_keep_nothing_of_the_step_before() -> None:
+    sizes = {"max_model_len": 64, "block_size": 4}
+    prefill, decode = PrefillBucket(8), DecodeBucket(4, 64)
+    long, short = StepTokens([5] * 8, 24, list(range(1, 9))), StepTokens([6, 7], 0, [9])
+    again = fill_prefill_inputs(empty_inputs(prefill, **sizes), long, block_size=4)
+    fill_prefill_inputs(again, short, block_size=4)
+    new = prefill_inputs(prefill, short, **sizes)
+    assert all(map(torch.equal, again.as_tuple(), new.as_tuple()))
+    rows = [StepTokens([token], 20 + token, list(range(1, 9))) for token in range(4)]
+    again = fill_decode_inputs(empty_inputs(decode, **sizes), rows, block_size=4)
+    row = [StepTokens([7], 2, [9])]
+    fill_decode_inputs(again, row, block_size=4)
+    new = decode_inputs(decode, row, block_size=4)
+    assert all(map(torch.equal, again.as_tuple(), new.as_tuple()))
